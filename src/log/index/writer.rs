@@ -349,18 +349,14 @@ impl IndexService {
     /// Removes usable file `number` and all newer files, to be built again. Returns the removed
     /// paths.
     pub fn remove_from(&mut self, number: usize) -> Result<Vec<PathBuf>> {
-        match self.run.files().get(number) {
-            Some(first) => self.remove_from_name(first.name),
-            None => Ok(Vec::new()),
-        }
+        let first = self.run.files().get(number).map(|file| file.name);
+        first.map_or(Ok(Vec::new()), |name| self.remove_from_name(name))
     }
 
     /// Removes the first unusable file and all newer files.
     pub fn remove_from_unusable(&mut self) -> Result<Vec<PathBuf>> {
-        match self.run.unusable().first() {
-            Some(first) => self.remove_from_name(first.name),
-            None => Ok(Vec::new()),
-        }
+        let first = self.run.unusable().first().map(|file| file.name);
+        first.map_or(Ok(Vec::new()), |name| self.remove_from_name(name))
     }
 
     /// Removes the file of that name and all newer files, usable or not.
@@ -380,10 +376,9 @@ impl IndexService {
         mut keep: impl FnMut(&IndexHeader) -> bool,
     ) -> Result<Vec<PathBuf>> {
         self.drain()?;
-        for (number, file) in self.run.files().iter().enumerate() {
-            let header = self.run.open(file)?.header()?;
-            if !keep(&header) {
-                return self.remove_from(number);
+        for file in self.run.files() {
+            if !keep(&self.run.open(&file)?.header()?) {
+                return self.remove_from_name(file.name);
             }
         }
         Ok(Vec::new())
