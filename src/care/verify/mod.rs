@@ -175,7 +175,6 @@ pub(crate) fn verify_at_rest(
     options: &VerifyOptions,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
-    let threads = thread_count(options.threads);
     let paths = StorePaths::new(path, &config);
     let refused = broker::refused(&*storage, &paths, false);
     if !refused.is_empty() {
@@ -183,9 +182,8 @@ pub(crate) fn verify_at_rest(
     }
     let (config, wrong_sizes) = broker::proven(&storage, &paths, &config)?;
     watched("verify", path, progress, |meter| {
-        let check = |part_bytes| {
-            check(&storage, path, (&config, &wrong_sizes), options, threads, meter, part_bytes)
-        };
+        let check =
+            |part_bytes| check(&storage, path, (&config, &wrong_sizes), options, meter, part_bytes);
         // Whole files leave nothing in doubt.
         let report = match check(Some(options.part_bytes))? {
             None => check(None)?,
@@ -220,7 +218,6 @@ fn prepare<'a>(
     path: &Path,
     config: &'a StoreConfig,
     options: &VerifyOptions,
-    threads: usize,
     meter: &'a Meter,
 ) -> Result<(Context<'a>, Prepared)> {
     let paths = StorePaths::new(path, config);
@@ -235,7 +232,7 @@ fn prepare<'a>(
         paths,
         config,
         meter,
-        threads,
+        threads: thread_count(options.threads),
         in_database,
         flushed_ms: 0,
         durable: 0,
@@ -268,11 +265,10 @@ fn check(
     path: &Path,
     (config, wrong_sizes): (&StoreConfig, &[WrongSize]),
     options: &VerifyOptions,
-    threads: usize,
     meter: &Meter,
     part_bytes: Option<u64>,
 ) -> Result<Option<VerifyReport>> {
-    let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, threads, meter)?;
+    let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, meter)?;
     for WrongSize { dir, expected, found } in wrong_sizes {
         cx.findings.add(Code::ConfigSize, dir, None, expected, found);
     }
@@ -283,12 +279,8 @@ fn check(
         queue_entries.fetch_add(read_queue(&cx, queue, log_start), Ordering::Relaxed);
         Ok(())
     };
-    let (index, ()) = both(
-        threads,
-        path,
-        || Index::read(&cx),
-        || each(known.queues.list.iter_mut(), threads, read),
-    )?;
+    let read_queues = || each(known.queues.list.iter_mut(), cx.threads, read);
+    let (index, ()) = both(cx.threads, path, || Index::read(&cx), read_queues)?;
     // Entries of a writer may lead to files that were made since.
     known.log.refresh()?;
     known.listed = log_walk::list(&cx, &known.log);
