@@ -2,7 +2,8 @@
 //!
 //! Both queues are read in order, a bounded piece at a time. Physical offsets are ignored.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -105,7 +106,6 @@ impl<'s> Side<'s> {
 }
 
 /// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
-/// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
 /// all.
 pub fn diff(
     a: (Arc<dyn Storage>, &Path),
@@ -115,13 +115,13 @@ pub fn diff(
 ) -> Result<DiffReport> {
     let open = |(storage, path)| MessageStore::open_on(path, config.clone(), storage);
     let (path, first, second) = (a.1, open(a)?, open(b)?);
-    let mut names: BTreeMap<(Box<[u8]>, i32), ()> = BTreeMap::new();
+    let mut names: BTreeSet<(Box<[u8]>, i32)> = BTreeSet::new();
     for store in [&first, &second] {
-        names.extend(store.queue_names()?.into_iter().map(|name| (name, ())));
+        names.extend(store.queue_names()?);
     }
     let mut report = DiffReport { queues: names.len() as u64, ..DiffReport::default() };
     let (total, mut done) = (report.queues, 0);
-    for (topic, queue_id) in names.keys() {
+    for (topic, queue_id) in &names {
         let sides = [Side::new(&first, topic, *queue_id)?, Side::new(&second, topic, *queue_id)?];
         let queue = compare(sides, &mut report.differences, &mut || {
             report_progress(progress, (done, total), "compare", path)
@@ -148,17 +148,15 @@ fn compare(
             report()?;
         }
         let (here, there) = (first.peek()?, second.peek()?);
-        let (kind, records) = match (here, there) {
-            (None, None) => break,
-            (Some(_), None) => (DifferenceKind::Missing, [first.take(), None]),
-            (None, Some(_)) => (DifferenceKind::Extra, [second.take(), None]),
-            (Some(here), Some(there)) if here < there => {
-                (DifferenceKind::Missing, [first.take(), None])
-            }
-            (Some(here), Some(there)) if here > there => {
-                (DifferenceKind::Extra, [second.take(), None])
-            }
-            _ => (DifferenceKind::Different, [first.take(), second.take()]),
+        if here.is_none() && there.is_none() {
+            break;
+        }
+        // A queue that ended comes last.
+        let place = |end: Option<i64>| (end.is_none(), end);
+        let (kind, records) = match place(here).cmp(&place(there)) {
+            Ordering::Less => (DifferenceKind::Missing, [first.take(), None]),
+            Ordering::Greater => (DifferenceKind::Extra, [second.take(), None]),
+            Ordering::Equal => (DifferenceKind::Different, [first.take(), second.take()]),
         };
         let Some(record) = records[0].as_deref().and_then(record) else { continue };
         let mut fields = Vec::new();
