@@ -3,6 +3,7 @@
 //! A status of RocketMQ is a value ([`PutStatus`], `GetStatus`), an unexpected condition an error.
 //! Every message is one line: file, byte, expected, found.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -198,8 +199,9 @@ pub(crate) fn expected_got(expected: impl fmt::Display, got: impl fmt::Display) 
     format!("expected {expected}, got {got}")
 }
 
-/// A word as a shell reads it; `None` for one with control characters.
-pub(crate) fn quoted(word: &str) -> Option<String> {
+/// A word as a shell reads it; `None` for one with control characters, or that is no text.
+pub(crate) fn quoted(word: impl AsRef<OsStr>) -> Option<String> {
+    let word = word.as_ref().to_str()?;
     if word.chars().any(char::is_control) {
         return None;
     }

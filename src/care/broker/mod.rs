@@ -279,7 +279,7 @@ pub(in crate::care) fn owner_command(path: &Path, paths: &StorePaths) -> Option<
     if path == paths.root() {
         return None;
     }
-    let (store, path) = (quoted(paths.root().to_str()?)?, quoted(path.to_str()?)?);
+    let (store, path) = (quoted(paths.root())?, quoted(path)?);
     Some(format!("chown -R --reference={store} {path} && chmod -R u+rwX {path}"))
 }
 

@@ -96,8 +96,8 @@ fn diagnoses(
     databases: &dyn Databases,
     option: &str,
 ) -> Result<Vec<Diagnosis>> {
-    let name = root.to_str().and_then(quoted);
-    let cure = name.map(|name| format!("mqstore convert {name} --queues rocksdb --apply{option}"));
+    let cure =
+        quoted(root).map(|name| format!("mqstore convert {name} --queues rocksdb --apply{option}"));
     let mut diagnoses: Vec<Diagnosis> = Vec::new();
     for found in rocksdb::check(storage, root, config, true, databases)?.findings {
         if found.severity == Severity::Info {

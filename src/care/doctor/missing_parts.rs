@@ -184,11 +184,7 @@ impl Examined<'_> {
     pub(super) fn backup_put_back(&self, path: &Path) -> Option<String> {
         let file = self.paths.root().join(path);
         let backup = file.with_extension("json.bak");
-        Some(format!(
-            "cp -p --backup=numbered {} {}",
-            quoted(backup.to_str()?)?,
-            quoted(file.to_str()?)?
-        ))
+        Some(format!("cp -p --backup=numbered {} {}", quoted(backup)?, quoted(file)?))
     }
 
     pub(super) fn otherwise(&self, code: Code, topic: Option<&str>) -> Option<String> {

@@ -194,7 +194,7 @@ pub(super) fn commands(
 ) -> (Vec<String>, Vec<String>) {
     let (store, mut commands) = (paths.root(), Vec::new());
     let in_root = outside(paths).next().is_none();
-    let Some(name) = store.to_str().and_then(quoted) else { return Default::default() };
+    let Some(name) = quoted(store) else { return Default::default() };
     if let Cause::Misplaced(Misplaced { moves, packed, .. }) = cause {
         commands.extend(packed.iter().filter_map(|path| unpacked(path)));
         commands.extend(moves.iter().filter_map(|(from, to)| moved(from, to)));
@@ -254,7 +254,7 @@ pub(super) fn with_log_folder(mut diagnosis: Diagnosis, paths: &StorePaths) -> D
 
 pub(super) fn salvage_of(storage: &dyn Storage, paths: &StorePaths, dir: &Path) -> Option<String> {
     let out = salvaged(storage, paths.root());
-    Some(format!("{SALVAGE}{} --out {}", quoted(dir.to_str()?)?, quoted(out.to_str()?)?))
+    Some(format!("{SALVAGE}{} --out {}", quoted(dir)?, quoted(out)?))
 }
 
 fn rank(cure: &str) -> u8 {
@@ -273,7 +273,7 @@ fn rank(cure: &str) -> u8 {
 }
 
 pub(super) fn moved(from: &Path, to: &Path) -> Option<String> {
-    Some(format!("mv -n -T {} {}", quoted(from.to_str()?)?, quoted(to.to_str()?)?))
+    Some(format!("mv -n -T {} {}", quoted(from)?, quoted(to)?))
 }
 
 pub(super) fn outside(paths: &StorePaths) -> impl Iterator<Item = &PathBuf> {
@@ -285,7 +285,7 @@ pub(super) fn outside(paths: &StorePaths) -> impl Iterator<Item = &PathBuf> {
 
 pub(super) fn unpacked(path: &Path) -> Option<String> {
     let (_, tool) = misplaced::packer(path)?;
-    Some(format!("{tool} {}", quoted(path.to_str()?)?))
+    Some(format!("{tool} {}", quoted(path)?))
 }
 
 pub(super) fn salvaged(storage: &dyn Storage, store: &Path) -> PathBuf {
@@ -306,17 +306,12 @@ pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<
     for folder in CARRIED {
         if storage.list(&store.join(folder)).is_ok_and(|entries| !entries.is_empty()) {
             let (from, to) = (old.join(folder), store.join(folder));
-            commands.push(format!(
-                "cp -a -n -T {} {}",
-                quoted(from.to_str()?)?,
-                quoted(to.to_str()?)?
-            ));
+            commands.push(format!("cp -a -n -T {} {}", quoted(from)?, quoted(to)?));
         }
     }
     let is_database = |dir: &str| inventory::is_database(storage, &store.join(dir));
     if DATABASES.iter().any(|dir| is_database(dir).unwrap_or(false)) {
-        let store = quoted(store.to_str()?)?;
-        let guard = only_with(&old)?;
+        let (store, guard) = (quoted(store)?, only_with(&old)?);
         commands.push(format!("{guard}mqstore convert {store} --queues rocksdb --apply"));
     }
     Some(commands)
@@ -324,7 +319,7 @@ pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<
 
 /// Begins a command that runs only after the one that makes `dir`.
 fn only_with(dir: &Path) -> Option<String> {
-    Some(format!("test -d {} && ", quoted(dir.to_str()?)?))
+    Some(format!("test -d {} && ", quoted(dir)?))
 }
 
 const DONE: [&[u8]; 2] = [b".restored", ENDED.as_bytes()];
