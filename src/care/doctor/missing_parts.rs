@@ -151,17 +151,9 @@ impl Examined<'_> {
     pub(super) fn report_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
         for dir in verdict::quarantined(&**self.storage, self.paths)? {
             let mut go_on = |_, _| ControlFlow::Continue(());
-            let Ok(found) = salvage(
-                Arc::clone(self.storage),
-                &dir,
-                None,
-                config.clone(),
-                Arc::clone(self.storage),
-                &mut go_on,
-            ) else {
-                continue;
-            };
-            if found.messages > 0 {
+            let (from, to) = (Arc::clone(self.storage), Arc::clone(self.storage));
+            let found = salvage(from, &dir, None, config.clone(), to, &mut go_on);
+            if let Some(found) = found.ok().filter(|found| found.messages > 0) {
                 let line = format!("{}: {} whole messages", dir.display(), found.messages);
                 self.state(Code::DocQuarantine).report(line);
             }
@@ -191,11 +183,8 @@ impl Examined<'_> {
         match code {
             Code::ConfigTopic => {
                 let from = self.paths.consume_queue().join(topic?);
-                let to = misplaced::free(
-                    &**self.storage,
-                    self.paths.root(),
-                    &format!("deleted-{}", topic?),
-                );
+                let name = format!("deleted-{}", topic?);
+                let to = misplaced::free(&**self.storage, self.paths.root(), &name);
                 let is_there = matches!(self.storage.kind(&from), Ok(Some(_)));
                 let put_away = verdict::moved(&from, &to).filter(|_| is_there)?;
                 Some(format!(
