@@ -1,6 +1,6 @@
 //! Context of every part of the check: the store, its settings, and the findings.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::care::finding::{Code, Findings, Graded, Severity};
@@ -84,6 +84,23 @@ impl Context<'_> {
         self.findings.add(code, path, None, expected, found);
     }
 
+    /// Adds a finding at a position in a run; at the folder if no file has it.
+    #[cold]
+    pub(crate) fn report(
+        &self,
+        run: &FileRun,
+        code: impl Into<Graded>,
+        place: u64,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) {
+        let (path, offset) = match run.find(place) {
+            Some(file) => (file.path.clone(), place - file.base_offset),
+            None => (run.dir(), 0),
+        };
+        self.findings.add(code, &path, Some(offset), expected, found);
+    }
+
     pub(crate) fn corruption(&self, code: impl Into<Graded>, fault: Corruption) {
         let path = fault.path.unwrap_or_default();
         self.findings.add(code, &path, Some(fault.offset), fault.expected, fault.found);
@@ -116,28 +133,15 @@ impl Context<'_> {
         let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
             let Error::Corrupt(fault) = fault else { continue };
-            let empty =
-                fault.kind == CorruptionKind::FileLength && fault.offset == 0 && fault.path == last;
-            match empty {
-                true => self.corruption(self.new_file(Code::EmptyFile), *fault),
-                false => self.corruption(file_code(fault.kind), *fault),
-            }
+            let code = match fault.kind {
+                CorruptionKind::FileLength if fault.offset == 0 && fault.path == last => {
+                    self.new_file(Code::EmptyFile)
+                }
+                CorruptionKind::FileLength => Code::FileLength.into(),
+                _ => Code::FileGap.into(),
+            };
+            self.corruption(code, *fault);
         }
-    }
-}
-
-pub(crate) fn file_code(kind: CorruptionKind) -> Code {
-    match kind {
-        CorruptionKind::FileLength => Code::FileLength,
-        _ => Code::FileGap,
-    }
-}
-
-/// File of a position in a run, and the position there; the folder if no file has it.
-pub(crate) fn spot(run: &FileRun, place: u64) -> (PathBuf, u64) {
-    match run.find(place) {
-        Some(file) => (file.path.clone(), place - file.base_offset),
-        None => (run.dir(), 0),
     }
 }
 

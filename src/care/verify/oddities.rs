@@ -1,6 +1,6 @@
 //! Records that are whole and that RocketMQ or a consumer cannot use: counted over the whole log.
 
-use super::context::{Context, spot};
+use super::context::Context;
 use crate::care::finding::{Code, Severity};
 use crate::error::{Result, start_of};
 use crate::files::FileRun;
@@ -85,27 +85,21 @@ impl Oddities {
     }
 
     pub(super) fn report(&self, cx: &Context<'_>, log: &FileRun, messages: u64) {
-        let add = |code: Code, offset: u64, expected: &str, found: String| {
-            let file = log.find(offset);
-            let path = file.as_ref().map_or_else(|| log.dir(), |file| file.path.clone());
-            let at = file.map(|file| offset - file.base_offset);
-            cx.findings.add(code, &path, at, expected, found);
-        };
         if let Some((offset, text, before)) = &self.end {
             let behind = messages.saturating_sub(*before);
             let found = format!("{text:?}; {behind} messages behind it");
             let expected = "a number in INNER_MULTI_QUEUE_OFFSET";
-            add(Code::LogDispatch, *offset, expected, found);
+            cx.report(log, Code::LogDispatch, *offset, expected, found);
         }
         if let Some((count, offset, reason)) = &self.bodies {
             let found = format!("{count} that cannot, the first here: {reason}");
             let expected = "bodies that can be decompressed";
-            add(Code::LogPacked, *offset, expected, found);
+            cx.report(log, Code::LogPacked, *offset, expected, found);
         }
         if let Some((count, offset)) = self.checksums {
             let found = format!("{count} messages without one, the first here");
             let expected = "a checksum in each message, as forceVerifyPropCRC=true demands";
-            add(Code::ConfigChecksum, offset, expected, found);
+            cx.report(log, Code::ConfigChecksum, offset, expected, found);
         }
     }
 }
@@ -144,7 +138,7 @@ impl Times {
         {
             let expected =
                 format!("a store time near {} and {}", utc_text(before.1), utc_text(stored.1));
-            report(cx, log, Severity::Warning, middle.0, expected, utc_text(middle.1));
+            cx.report(log, Code::LogTime, middle.0, expected, utc_text(middle.1));
         }
         let [first, second] = &mut self.first;
         if second.is_none() {
@@ -182,7 +176,7 @@ impl Times {
                 found += &format!("; {count} messages, up to physical offset {last}");
             }
             let expected = "a store time from 1971 on, at most an hour ahead of the clock";
-            report(cx, log, Severity::Warning, first.0, expected.to_owned(), found);
+            cx.report(log, Code::LogTime, first.0, expected, found);
         }
         if let Some((offset, _)) = self.first[0]
             && newest_ms < before_ms.saturating_sub(FAR_MS)
@@ -190,7 +184,7 @@ impl Times {
             let expected =
                 format!("a store time near {}, as before this file", utc_text(before_ms));
             let found = format!("{} at the latest in this file", utc_text(newest_ms));
-            report(cx, log, Severity::Info, offset, expected, found);
+            cx.report(log, Code::LogTime.at(Severity::Info), offset, expected, found);
         }
     }
 }
@@ -200,17 +194,4 @@ fn note(kind: &mut Option<Impossible>, next: Impossible) {
         Some(known) => (known.last, known.count) = (next.last, known.count + next.count),
         None => *kind = Some(next),
     }
-}
-
-#[cold]
-fn report(
-    cx: &Context<'_>,
-    log: &FileRun,
-    severity: Severity,
-    offset: u64,
-    expected: String,
-    found: String,
-) {
-    let (path, at) = spot(log, offset);
-    cx.findings.add(Code::LogTime.at(severity), &path, Some(at), expected, found);
 }

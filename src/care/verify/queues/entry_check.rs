@@ -3,7 +3,7 @@
 
 use super::{Entries, Queue, ReadEntry, each_block, is_of, is_range, tags_code};
 use crate::care::finding::{Code, Graded, Severity};
-use crate::care::verify::context::{Context, State, Walked, spot};
+use crate::care::verify::context::{Context, State, Walked};
 use crate::error::{Error, Result};
 use crate::files::FileRun;
 use crate::format::message::MessageView;
@@ -357,10 +357,8 @@ impl<'a> ExtCheck<'a> {
                                 "tags code {}, time {}, where entry {number} leads",
                                 unit.tags_code, unit.store_timestamp_ms
                             );
-                            let (path, position) = spot(run, offset);
                             let expected = format!("tags code {code}, time {time}");
-                            let code = Code::ExtTags;
-                            cx.findings.add(code, &path, Some(position), expected, found);
+                            cx.report(run, Code::ExtTags, offset, expected, found);
                         }
                         None
                     }

@@ -12,7 +12,7 @@ use crate::locks::Mutex;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::context::{self, Context, State};
+use super::context::{Context, State};
 use crate::care::finding::{Code, Graded, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
@@ -111,8 +111,7 @@ impl Queue {
         found: String,
     ) {
         let offset = clamp_u64(position).saturating_mul(self.kind().entry_len() as u64);
-        let (path, offset) = context::spot(self.run(), offset);
-        cx.findings.add(code, &path, Some(offset), expected, found);
+        cx.report(self.run(), code, offset, expected, found);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -463,14 +462,13 @@ pub(crate) fn report_twice(
     request: &DispatchRequest<'_>,
 ) {
     let at = clamp_u64(request.physical_offset);
-    let (path, offset) = context::spot(log, at);
     let expected = format!(
         "one message with number {number} in queue {} of {}",
         queue.id,
         String::from_utf8_lossy(&queue.topic)
     );
     let found = format!("a second one; the queue leads to the one at {leads}");
-    cx.findings.add(Code::LogTwice, &path, Some(offset), expected, found);
+    cx.report(log, Code::LogTwice, at, expected, found);
 }
 
 /// Reports queues that RocketMQ went on filling though numbers were left out. Light queues have no
