@@ -364,14 +364,8 @@ impl Findings {
         let Graded(code, severity) = code.into();
         let below = path.strip_prefix(&self.root).unwrap_or(path);
         let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        let finding = Finding {
-            path: path.to_owned(),
-            offset,
-            code,
-            severity,
-            expected: expected.into(),
-            found: found.into(),
-        };
+        let (expected, found) = (expected.into(), found.into());
+        let finding = Finding { path: path.to_owned(), offset, code, severity, expected, found };
         let mut kept = self.kept.lock();
         kept.wrong |= severity != Severity::Info;
         if kept.by_code.entry(code).or_default().insert(finding) {

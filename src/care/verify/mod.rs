@@ -207,7 +207,6 @@ fn not_readable(path: &Path, level: Level, refused: &[PathBuf]) -> VerifyReport 
 
 struct Prepared {
     log: FileRun,
-    listed: Listed,
     queues: Queues,
     tables: Tables,
     checkpoint: Option<CheckpointFields>,
@@ -254,10 +253,9 @@ fn prepare<'a>(
         cx.findings.add(Code::Ledger, &dir, None, expected, found);
     }
     cx.check_files(&log);
-    let listed = log_walk::list(&cx, &log);
     let layout = inspect::queue_layout(&*cx.storage, &cx.paths, config)?;
     let queues = Queues::list(&cx, &layout, tables.kinds())?;
-    Ok((cx, Prepared { log, listed, queues, tables, checkpoint }))
+    Ok((cx, Prepared { log, queues, tables, checkpoint }))
 }
 
 fn check(
@@ -283,22 +281,23 @@ fn check(
     let (index, ()) = both(cx.threads, path, || Index::read(&cx), read_queues)?;
     // Entries of a writer may lead to files that were made since.
     known.log.refresh()?;
-    known.listed = log_walk::list(&cx, &known.log);
-    let Prepared { log, listed, queues, .. } = &known;
-    let walks = file_parts::walk_all(&cx, log, listed, queues, &index, part_bytes)?;
+    let Prepared { log, queues, .. } = &known;
+    let listed = log_walk::list(&cx, log);
+    let walks = file_parts::walk_all(&cx, log, &listed, queues, &index, part_bytes)?;
     let Some(walks) = walks else { return Ok(None) };
-    conclude(cx, &known, &index, queue_entries.into_inner(), &walks, options.level).map(Some)
+    let entries = queue_entries.into_inner();
+    conclude(cx, (&known, &listed), &index, entries, &walks, options.level).map(Some)
 }
 
 fn conclude(
     cx: Context<'_>,
-    known: &Prepared,
+    (known, listed): (&Prepared, &Listed),
     index: &Index,
     queue_entries: u64,
     walks: &[FileWalk],
     level: Level,
 ) -> Result<VerifyReport> {
-    let Prepared { log, listed, queues, tables, checkpoint } = known;
+    let Prepared { log, queues, tables, checkpoint } = known;
     let joined = file_parts::join(&cx, log, listed, walks);
     if cx.full && !cx.is_cancelled() {
         let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
