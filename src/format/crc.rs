@@ -29,13 +29,19 @@ impl Crc32 {
     pub fn value(&self) -> u32 {
         self.0.clone().finalize()
     }
+
+    /// [`body_crc`] or [`record_crc`] of the pieces.
+    #[must_use]
+    pub fn masked(&self) -> u32 {
+        self.value() & MASK
+    }
 }
 
 /// Checksum of a body (`UtilAll#crc32`).
 #[inline]
 #[must_use]
 pub fn body_crc(body: &[u8]) -> i32 {
-    (crc32fast::hash(body) & MASK).cast_signed()
+    record_crc(body).cast_signed()
 }
 
 /// Checksum of a record up to its checksum property (`MessageDecoder#createCrc32`).
@@ -43,36 +49,6 @@ pub fn body_crc(body: &[u8]) -> i32 {
 #[must_use]
 pub fn record_crc(record: &[u8]) -> u32 {
     crc32fast::hash(record) & MASK
-}
-
-/// [`body_crc`] computed piece by piece.
-#[derive(Clone, Debug, Default)]
-pub struct BodyCrc(Crc32);
-
-impl BodyCrc {
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    #[must_use]
-    pub fn value(&self) -> i32 {
-        (self.0.value() & MASK).cast_signed()
-    }
-}
-
-/// [`record_crc`] computed piece by piece.
-#[derive(Clone, Debug, Default)]
-pub struct RecordCrc(Crc32);
-
-impl RecordCrc {
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    #[must_use]
-    pub fn value(&self) -> u32 {
-        self.0.value() & MASK
-    }
 }
 
 /// Formats the checksum property: ten decimal digits, the least significant first
@@ -106,11 +82,8 @@ pub fn parse_property_crc(text: &[u8; PROPERTY_CRC_LEN]) -> Option<u32> {
 /// give the same input.
 #[must_use]
 pub fn salted_hex(salt: &[u8], value: &[u8]) -> String {
-    let mut sum = Sha256::new();
-    sum.update((salt.len() as u64).to_be_bytes());
-    sum.update(salt);
-    sum.update(value);
-    sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let sum = sha256(&[&(salt.len() as u64).to_be_bytes(), salt, value]);
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[must_use]
@@ -128,14 +101,13 @@ mod tests {
 
     #[test]
     fn a_checksum_in_pieces_is_that_of_the_whole() {
-        let (mut body, mut record) = (BodyCrc::default(), RecordCrc::default());
+        let mut sum = Crc32::default();
         for piece in [b"12345".as_slice(), b"6789"] {
-            body.update(piece);
-            record.update(piece);
+            sum.update(piece);
         }
-        assert_eq!(body.value(), body_crc(b"123456789"));
-        assert_eq!(record.value(), record_crc(b"123456789"));
-        assert_eq!(BodyCrc::default().value(), 0);
+        assert_eq!(sum.masked().cast_signed(), body_crc(b"123456789"));
+        assert_eq!(sum.masked(), record_crc(b"123456789"));
+        assert_eq!(Crc32::default().masked(), 0);
     }
 
     #[test]

@@ -188,6 +188,7 @@ pub fn message_id(store_host: &Host, physical_offset: i64) -> String {
 /// Parses a message id, in upper or lower case (`MessageDecoder#decodeMessageId`).
 #[must_use]
 pub fn parse_message_id(text: &str) -> Option<MessageId> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
     let digits = text.as_bytes();
     let mut raw = [0; V6_LEN + 8];
     let raw = raw.get_mut(..digits.len() / 2)?;
@@ -195,19 +196,10 @@ pub fn parse_message_id(text: &str) -> Option<MessageId> {
         return None;
     }
     for (byte, pair) in raw.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
+        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
     }
     let (host, offset) = raw.split_at_checked(raw.len().checked_sub(8)?)?;
     Some(MessageId { host: Host::read(host)?, physical_offset: i64_at(offset, 0)? })
-}
-
-const fn hex_digit(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::evidence::{Budget, Signs, begins_frame, first_nonzero, is_likely, sea
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{FileRun, RunFile, StorageFile};
 use crate::format::bytes::i32_at;
-use crate::format::crc::{self, BodyCrc, RecordCrc};
+use crate::format::crc::{self, Crc32};
 use crate::format::message::elided::{self, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, Frame, FrameError, MIN_RECORD_LEN, MessageView};
@@ -281,7 +281,7 @@ impl FrameReader {
     }
 
     fn sum_up(&mut self, at: u64, size: usize, head: &[u8], tail: &[u8]) -> Result<Faults> {
-        let (mut body, mut whole) = (BodyCrc::default(), RecordCrc::default());
+        let (mut body, mut whole) = (Crc32::default(), Crc32::default());
         whole.update(head);
         let from = at.saturating_add(head.len() as u64);
         let body_len = size.saturating_sub(head.len()).saturating_sub(tail.len());
@@ -301,23 +301,23 @@ impl FrameReader {
         let Ok(Frame::Message(view)) = message::read_frame(&self.elided) else {
             return Ok(faults);
         };
-        if body_len > 0 && body.value() != view.body_crc() {
+        if body_len > 0 && body.masked().cast_signed() != view.body_crc() {
             faults.body = Some(FormatError::new(
                 CorruptionKind::BodyCrc,
                 8,
                 format!("checksum {:#010x} of the body", view.body_crc()),
-                format!("{:#010x}", body.value()),
+                format!("{:#010x}", body.masked()),
             ));
         }
         if let Some(expected) = property_crc(&view) {
             let covered = tail.len().saturating_sub(crc::PROPERTY_CRC_LEN);
             whole.update(tail.get(..covered).unwrap_or_default());
-            if whole.value() != expected {
+            if whole.masked() != expected {
                 faults.properties = Some(FormatError::new(
                     CorruptionKind::PropertyCrc,
                     size.saturating_sub(crc::PROPERTY_CRC_LEN),
                     format!("checksum {expected:#010x} of the record"),
-                    format!("{:#010x}", whole.value()),
+                    format!("{:#010x}", whole.masked()),
                 ));
             }
         }

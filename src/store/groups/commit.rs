@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::ConsumerGroup;
 use super::progress::{Progress, Queue, merged};
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, Result};
 use crate::files::Moved;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::format::width::clamp_u64;
@@ -169,13 +169,7 @@ impl ConsumerGroup {
                  where the queue ends; nothing was committed: seek to an offset in the queue",
                 self.name
             );
-            let status = PutStatus::MessageIllegal;
-            return Err(Error::InvalidMessage {
-                field: "queue_offset",
-                reason,
-                status,
-                limit: None,
-            });
+            return Err(Error::illegal("queue_offset", reason));
         }
         let unit = view.map(|view| view.unit(offset.saturating_sub(1))).transpose()?.flatten();
         Ok(unit.map_or(0, |unit| clamp_u64(unit.physical_end())))

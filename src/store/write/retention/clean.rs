@@ -11,7 +11,7 @@ use crate::log::index::run::IndexRunFile;
 
 use super::unread::Deletion;
 use super::unread::{self, Unread};
-use super::{Levels, Occasion, Pressure, Verdict};
+use super::{Levels, Occasion, Pressure, Verdict, place_of};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::retention;
 use crate::store::write::writer::Writer;
@@ -172,14 +172,9 @@ impl StoreFiles {
         let first_kept = run.files().get(going).map(|file| file.base_offset);
         let new_log_start = first_kept.unwrap_or(log_start);
         for queue in self.queues.all() {
-            let place = |file: &Arc<RunFile>| (file.path.clone(), file.len);
             let last = |file: &Arc<RunFile>| queue.last_place_in(file);
-            files.extend(retention::judge_derived(
-                &queue.run().files(),
-                new_log_start,
-                place,
-                last,
-            )?);
+            let run = queue.run().files();
+            files.extend(retention::judge_derived(&run, new_log_start, place_of, last)?);
         }
         if let Some(index) = &self.index {
             let bytes = index.layout().file_len();

@@ -130,14 +130,8 @@ pub enum Fate {
 impl Fate {
     #[must_use]
     pub const fn goes(&self) -> bool {
-        match self {
-            Self::Expired { .. } | Self::Old { .. } | Self::Beyond { .. } => true,
-            Self::Forced { .. } | Self::Behind { .. } => true,
-            Self::Off | Self::Kept | Self::Damaged | Self::Last | Self::Young { .. } => false,
-            Self::WrongClock { .. } | Self::ClockAhead | Self::ShowsStepBack => false,
-            Self::BehindKept | Self::NotNow { .. } | Self::NextRound | Self::NotBackedUp => false,
-            Self::InUse | Self::Leads => false,
-        }
+        use Fate::{Behind, Beyond, Expired, Forced, Old};
+        matches!(self, Expired { .. } | Old { .. } | Beyond { .. } | Forced { .. } | Behind { .. })
     }
 
     #[must_use]
@@ -251,13 +245,13 @@ pub fn judge_log(
     let size = log.run().file_size();
     let is_in_use = |file: &RunFile| file.base_offset.saturating_add(size) > safe_end;
     let verdicts = match rules_of(config, occasion) {
-        DeleteRules::Off => judge_in_turn(&log.run().files(), |_, _| Ok(Fate::Off)),
+        DeleteRules::Off => judge_in_turn(&log.run().files(), place_of, |_, _| Ok(Fate::Off)),
         DeleteRules::RocketMq => judge_by_rocketmq(log.run(), config, occasion, is_in_use),
         DeleteRules::Keep { hours, bytes } => {
             let files = log.run().files();
             let kept_ms = saturating_i64(hours.unwrap_or(0)).saturating_mul(HOUR_MS);
             let mut aging = Aging::new(&files, occasion.now_ms, kept_ms);
-            let verdicts = judge_in_turn(&files, |number, file| {
+            let verdicts = judge_in_turn(&files, place_of, |number, file| {
                 if is_in_use(file) {
                     return Ok(Fate::InUse);
                 }
@@ -370,9 +364,10 @@ impl<'a> Aging<'a> {
 }
 
 /// Decides from the front up to the first file to keep, at the latest the last.
-fn judge_in_turn(
-    files: &[Arc<RunFile>],
-    mut judge: impl FnMut(usize, &RunFile) -> Result<Fate>,
+fn judge_in_turn<F>(
+    files: &[F],
+    place: impl Fn(&F) -> (PathBuf, u64),
+    mut judge: impl FnMut(usize, &F) -> Result<Fate>,
 ) -> Result<Vec<Verdict>> {
     let (mut verdicts, mut open) = (Vec::with_capacity(files.len()), true);
     for (number, file) in files.iter().enumerate() {
@@ -382,9 +377,14 @@ fn judge_in_turn(
             () => Fate::BehindKept,
         };
         open &= fate.goes();
-        verdicts.push(Verdict { path: file.path.clone(), bytes: file.len, fate });
+        let (path, bytes) = place(file);
+        verdicts.push(Verdict { path, bytes, fate });
     }
     Ok(verdicts)
+}
+
+pub fn place_of(file: &Arc<RunFile>) -> (PathBuf, u64) {
+    (file.path.clone(), file.len)
 }
 
 /// RocketMQ's rules (`MappedFileQueue#deleteExpiredFileByTime`). A request runs as many rounds as
@@ -404,7 +404,7 @@ fn judge_by_rocketmq(
     let kept_ms = kept_hours.saturating_mul(HOUR_MS);
     let files = log.files();
     let mut aging = Aging::new(&files, occasion.now_ms, kept_ms);
-    let verdicts = judge_in_turn(&files, |number, file| {
+    let verdicts = judge_in_turn(&files, place_of, |number, file| {
         let modified_ms = modified_ms(log, file)?;
         let age_ms = occasion.now_ms.saturating_sub(modified_ms);
         let mut age_hours = age_ms / HOUR_MS;
@@ -443,20 +443,8 @@ pub fn judge_derived<F>(
     place: impl Fn(&F) -> (PathBuf, u64),
     last: impl Fn(&F) -> Result<Option<u64>>,
 ) -> Result<Vec<Verdict>> {
-    let (mut verdicts, mut open) = (Vec::with_capacity(files.len()), true);
-    for (number, file) in files.iter().enumerate() {
-        let fate = if number + 1 == files.len() {
-            Fate::Last
-        } else if open && last(file)?.is_none_or(|last| last < log_start) {
-            Fate::Behind { log_start }
-        } else if open {
-            Fate::Leads
-        } else {
-            Fate::BehindKept
-        };
-        open &= fate.goes();
-        let (path, bytes) = place(file);
-        verdicts.push(Verdict { path, bytes, fate });
-    }
-    Ok(verdicts)
+    judge_in_turn(files, place, |_, file| {
+        let goes = last(file)?.is_none_or(|last| last < log_start);
+        Ok(if goes { Fate::Behind { log_start } } else { Fate::Leads })
+    })
 }
