@@ -32,12 +32,6 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Blocks between two that are fetched together with them: a request costs more.
 const MOST_SKIPPED: u64 = 4;
 
-pub(super) fn read_only<T>() -> io::Result<T> {
-    let text = "a store behind a URL is read-only, and nothing was changed: copy it to a local \
-                folder with `mqstore copy` or the tools of the object store, and work there";
-    Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, text))
-}
-
 #[derive(Debug)]
 pub(super) struct RemoteFile {
     pub(super) objects: Arc<dyn Objects>,
@@ -302,18 +296,6 @@ impl StorageFile for RemoteFile {
         read.collect()
     }
 
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
-        read_only()
-    }
-
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        read_only()
-    }
-
-    fn reserve(&self, _: u64, _: u64) -> io::Result<()> {
-        read_only()
-    }
-
     /// Zeros at the end are not read: looks ever further apart decide. Data between two looks, behind
     /// a whole block of zeros, may be overlooked.
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
@@ -341,25 +323,5 @@ impl StorageFile for RemoteFile {
         }
         self.empty_from.fetch_min(position, Ordering::Relaxed);
         Ok(None)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        read_only()
-    }
-
-    fn map(&self, _: usize, _: Access) -> io::Result<Arc<dyn Region>> {
-        read_only()
-    }
-
-    fn try_lock(&self, _: Range<u64>) -> io::Result<bool> {
-        read_only()
-    }
-
-    fn locked(&self, _: Range<u64>) -> Option<Range<u64>> {
-        None
-    }
-
-    fn lock_holder(&self) -> Option<i32> {
-        None
     }
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use self::file::{RemoteFile, read_only};
+use self::file::RemoteFile;
 use self::kept::{Announced, Memory};
 use self::listing::{Listing, ns};
 pub use self::listing::{Object, Objects};
-use super::system::storage::{Access, DirEntry, FileKind, Stamp, Storage, StorageFile};
+use super::system::storage::{Access, DirEntry, FileKind, Stamp, Storage, StorageFile, read_only};
 
 mod file;
 mod kept;
@@ -57,7 +57,7 @@ impl Storage for Remote {
         let found = listing.files.get(path).filter(|_| !listing.folders.contains_key(path));
         let Some((id, object)) = found else { return Err(io::ErrorKind::NotFound.into()) };
         if access == Access::ReadWrite {
-            return read_only();
+            return read_only(true);
         }
         Ok(Arc::new(RemoteFile {
             objects: Arc::clone(&self.objects),
@@ -70,39 +70,11 @@ impl Storage for Remote {
         }))
     }
 
-    fn create(&self, _: &Path, _: u64) -> io::Result<Arc<dyn StorageFile>> {
-        read_only()
-    }
-
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         match self.listing.folders.get(dir) {
             Some(entries) => Ok(entries.values().cloned().collect()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
-    }
-
-    fn create_dir(&self, _: &Path) -> io::Result<()> {
-        read_only()
-    }
-
-    fn sync_dir(&self, _: &Path) -> io::Result<()> {
-        read_only()
-    }
-
-    fn sync_all(&self, _: &Path) -> io::Result<()> {
-        read_only()
-    }
-
-    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-        read_only()
-    }
-
-    fn remove_file(&self, _: &Path) -> io::Result<()> {
-        read_only()
-    }
-
-    fn remove_dir(&self, _: &Path) -> io::Result<()> {
-        read_only()
     }
 
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use crate::locks::Mutex;
 
 use super::storage::{
-    Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile,
+    Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile, read_only,
 };
 use crate::format::width::to_usize;
 
@@ -43,14 +43,10 @@ impl Resting {
     }
 }
 
-fn refused<T>() -> io::Result<T> {
-    Err(io::ErrorKind::ReadOnlyFilesystem.into())
-}
-
 impl Storage for Resting {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
         if access == Access::ReadWrite {
-            return refused();
+            return read_only(self.is_remote());
         }
         let is_kept = path.parent().is_some_and(|above| self.dirs.iter().any(|dir| dir == above));
         // Files behind a URL look for zeros themselves, and no lock may be held meanwhile.
@@ -74,36 +70,8 @@ impl Storage for Resting {
         Ok(file)
     }
 
-    fn create(&self, _: &Path, _: u64) -> io::Result<Arc<dyn StorageFile>> {
-        refused()
-    }
-
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         self.storage.list(dir)
-    }
-
-    fn create_dir(&self, _: &Path) -> io::Result<()> {
-        refused()
-    }
-
-    fn sync_dir(&self, _: &Path) -> io::Result<()> {
-        refused()
-    }
-
-    fn sync_all(&self, _: &Path) -> io::Result<()> {
-        refused()
-    }
-
-    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-        refused()
-    }
-
-    fn remove_file(&self, _: &Path) -> io::Result<()> {
-        refused()
-    }
-
-    fn remove_dir(&self, _: &Path) -> io::Result<()> {
-        refused()
     }
 
     fn is_remote(&self) -> bool {
@@ -215,18 +183,6 @@ impl StorageFile for RestingFile {
         Ok(there)
     }
 
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
-        refused()
-    }
-
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        refused()
-    }
-
-    fn reserve(&self, _: u64, _: u64) -> io::Result<()> {
-        refused()
-    }
-
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
         let mut end = self.hole_end(position)?;
         if let Some(bisected) = self.bisected.as_ref().filter(|_| end == position) {
@@ -234,10 +190,6 @@ impl StorageFile for RestingFile {
             note(&mut self.zeros.lock(), position..end);
         }
         Ok((end < u64::MAX).then_some(end))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        refused()
     }
 
     fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>> {

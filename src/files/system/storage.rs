@@ -87,13 +87,15 @@ pub struct Foreign {
 /// page's size, and a page needs disk space for all of it before a write through a map.
 pub const LARGEST_PAGE: usize = 2 << 20;
 
-/// File operations of the operating system.
+/// File operations of the operating system; calls that change something are refused by default.
 pub trait Storage: Send + Sync + fmt::Debug {
     /// Opens a regular file; refuses links, pipes and devices without blocking.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>>;
     /// Creates a sparse file of `len` zero bytes; it must not exist. A failure leaves nothing
     /// behind. Owner, group and mode are those of its folder.
-    fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>>;
+    fn create(&self, _path: &Path, _len: u64) -> io::Result<Arc<dyn StorageFile>> {
+        read_only(self.is_remote())
+    }
     /// Creates an empty file that is to replace another file of its folder, if that exists: owner,
     /// group and mode are those of that file.
     fn create_to_replace(&self, path: &Path, _of: &Path) -> io::Result<Arc<dyn StorageFile>> {
@@ -102,7 +104,9 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Lists a directory in no particular order.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
     /// Creates a directory and its parents; each has owner, group and mode of the one above.
-    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    fn create_dir(&self, _dir: &Path) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Creates a directory that is not part of a store yet, and its parents: as the folder `like`,
     /// or as this process's own.
     fn create_outside(&self, dir: &Path, _like: Option<&Path>) -> io::Result<()> {
@@ -113,19 +117,29 @@ pub trait Storage: Send + Sync + fmt::Debug {
         Ok(None)
     }
     /// Makes the names in a directory durable.
-    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Flushes the file system of a directory, names and bytes.
-    fn sync_all(&self, dir: &Path) -> io::Result<()>;
+    fn sync_all(&self, _dir: &Path) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Renames within a file system, replacing the target.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Exchanges two names atomically: neither is ever missing.
     fn exchange(&self, _one: &Path, _other: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Removes a file.
-    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    fn remove_file(&self, _path: &Path) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Removes an empty directory.
-    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    fn remove_dir(&self, _path: &Path) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Says that ranges of files will be read from front to back, until the result is dropped. Where
     /// a read costs a request, they are then read in large parts, ahead of their readers.
     fn announce(&self, _ranges: &[(PathBuf, Range<u64>)]) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -205,12 +219,18 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
         });
         read.collect()
     }
-    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
+    fn write_at(&self, _bytes: &[u8], _position: u64) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Sets the length.
-    fn set_len(&self, len: u64) -> io::Result<()>;
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Takes disk space for a range without data. Once all of a [`LARGEST_PAGE`] has it, a write
     /// through a map cannot fail.
-    fn reserve(&self, position: u64, len: u64) -> io::Result<()>;
+    fn reserve(&self, _position: u64, _len: u64) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Gives back the disk space of a range of zeros; does nothing where the system cannot.
     fn release(&self, _position: u64, _len: u64) -> io::Result<()> {
         Ok(())
@@ -222,7 +242,9 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
         Ok(())
     }
     /// Flushes data and length.
-    fn sync(&self) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()> {
+        read_only(self.is_remote())
+    }
     /// Flushes a range written through `region`. Where possible nothing else is written, so pages
     /// prepared behind it stay ready.
     fn sync_range(&self, _region: &dyn Region, _position: usize, _len: usize) -> io::Result<()> {
@@ -234,17 +256,25 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
         Ok(())
     }
     /// Maps the first `len` bytes.
-    fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>>;
+    fn map(&self, _len: usize, _access: Access) -> io::Result<Arc<dyn Region>> {
+        read_only(self.is_remote())
+    }
     /// Takes an exclusive record lock on these bytes; `false` if another open file holds one of
     /// them. Released by [`StorageFile::unlock`] or by closing the last copy of the open file.
-    fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool>;
+    fn try_lock(&self, _bytes: Range<u64>) -> io::Result<bool> {
+        read_only(self.is_remote())
+    }
     /// Releases the lock, even if other processes have copies of the open file.
     fn unlock(&self, _bytes: Range<u64>) -> io::Result<()> {
         Ok(())
     }
     /// A lock of another open file on any of these bytes, as long as it is.
-    fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>>;
-    fn lock_holder(&self) -> Option<i32>;
+    fn locked(&self, _bytes: Range<u64>) -> Option<Range<u64>> {
+        None
+    }
+    fn lock_holder(&self) -> Option<i32> {
+        None
+    }
 }
 
 /// Calls whose error names the path, and for which a missing file is an answer.
@@ -289,6 +319,16 @@ pub fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
     }
+}
+
+/// The answer of a storage that only reads.
+pub fn read_only<T>(is_remote: bool) -> io::Result<T> {
+    if !is_remote {
+        return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+    }
+    let text = "a store behind a URL is read-only, and nothing was changed: copy it to a local \
+                folder with `mqstore copy` or the tools of the object store, and work there";
+    Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, text))
 }
 
 /// A mapped range, unmapped on drop.
