@@ -26,5 +26,5 @@ pub use self::system::resting::Resting;
 pub use self::system::sparing::spare_page_cache;
 pub use self::system::storage::{
     Access, DirEntry, FileKind, FileStat, Foreign, LARGEST_PAGE, Stamp, Storage, StorageFile,
-    if_there,
+    if_reached, if_there,
 };

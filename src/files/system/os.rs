@@ -14,6 +14,7 @@ use memmap2::MmapRaw;
 use super::locks::HeldLock;
 use super::storage::{
     Access, DirEntry, FileKind, FileStat, Foreign, Identity, Region, Stamp, Storage, StorageFile,
+    if_reached,
 };
 use super::{owner, sparing::SparingFile};
 use crate::error::{Error, Result};
@@ -195,18 +196,8 @@ impl Storage for Os {
     }
 
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
-        match fs::symlink_metadata(path) {
-            Ok(metadata) => Ok(Some(kind_of(metadata.file_type()))),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        let metadata = if_reached(fs::symlink_metadata(path))?;
+        Ok(metadata.map(|metadata| kind_of(metadata.file_type())))
     }
 }
 

@@ -18,7 +18,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, getegid, geteuid, unlinkat};
 
-use super::storage::Foreign;
+use super::storage::{Foreign, if_reached};
 
 /// Searching a folder is enough to make files in it; not every folder can be listed.
 #[cfg(target_os = "linux")]
@@ -253,11 +253,7 @@ pub(super) fn make_private(path: &Path) -> io::Result<()> {
 /// Whether files made in a folder would stay another user's or group's. In a setgid folder that its
 /// group may write, the group alone counts: its members share the files.
 pub(super) fn foreign(dir: &Path) -> io::Result<Option<Foreign>> {
-    use io::ErrorKind::{NotADirectory, NotFound};
-    let folder = match Folder::open(dir) {
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(None),
-        opened => opened?,
-    };
+    let Some(folder) = if_reached(Folder::open(dir))? else { return Ok(None) };
     let owner = folder.owner.for_file();
     if (owner.uid, owner.gid) == (geteuid().as_raw(), getegid().as_raw()) {
         return Ok(None);

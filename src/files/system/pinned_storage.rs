@@ -8,7 +8,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::storage::{Access, DirEntry, FileKind, Foreign, Identity, Stamp, Storage, StorageFile};
+use super::storage::{
+    Access, DirEntry, FileKind, Foreign, Identity, Stamp, Storage, StorageFile, if_reached,
+};
 use crate::error::{Error, Result};
 
 /// Storage that compares some paths with their identity at open before it changes names or opens
@@ -73,28 +75,20 @@ impl PinnedStorage {
     ) -> Result<Self> {
         let mut anchors = Vec::new();
         for path in paths {
-            let identity = identity_of(&*storage, &path).map_err(Error::io("stat", &path))?;
-            anchors.extend(identity.map(|identity| (path, identity)));
+            let identity = if_reached(storage.identity(&path)).map_err(Error::io("stat", &path))?;
+            anchors.extend(identity.flatten().map(|identity| (path, identity)));
         }
         Ok(Self { storage, anchors })
     }
 
     fn moved_of(&self, anchors: &[(PathBuf, Identity)]) -> io::Result<Option<Moved>> {
         for (path, expected) in anchors {
-            let found = identity_of(&*self.storage, path)?;
+            let found = if_reached(self.storage.identity(path))?.flatten();
             if found != Some(*expected) {
                 return Ok(Some(Moved { path: path.clone(), expected: *expected, found }));
             }
         }
         Ok(None)
-    }
-}
-
-fn identity_of(storage: &dyn Storage, path: &Path) -> io::Result<Option<Identity>> {
-    use io::ErrorKind::{NotADirectory, NotFound};
-    match storage.identity(path) {
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
-        found => found,
     }
 }
 

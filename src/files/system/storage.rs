@@ -321,6 +321,14 @@ pub fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// [`if_there`], also below a file.
+pub fn if_reached<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        other => if_there(other),
+    }
+}
+
 /// The answer of a storage that only reads.
 pub fn read_only<T>(is_remote: bool) -> io::Result<T> {
     if !is_remote {

@@ -1,12 +1,11 @@
 //! Inventory of a store's folder: every name below the root, and counts for structures that are not
 //! read.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result, named};
-use crate::files::{Access, DirEntry, FileKind, Storage, StorageFile, folder_at};
+use crate::files::{Access, DirEntry, FileKind, Storage, StorageFile, folder_at, if_reached};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::{parse_index_name, parse_offset_name};
 use crate::format::message::MAGIC_BLANK;
@@ -193,12 +192,8 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructur
 }
 
 pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
-    match storage.list(dir) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(Vec::new())
-        }
-        other => other.map_err(Error::io("list", dir)),
-    }
+    let entries = if_reached(storage.list(dir)).map_err(Error::io("list", dir))?;
+    Ok(entries.unwrap_or_default())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
