@@ -10,6 +10,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use memmap2::MmapRaw;
+use nix::errno::Errno;
+#[cfg(target_os = "linux")]
+use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::locks::HeldLock;
 use super::storage::{
@@ -259,6 +262,22 @@ impl OsFile {
         let file = if file.as_raw_fd() > 2 { file } else { file.try_clone()? };
         Ok(Arc::new(Self { held: OnceLock::new(), file: SparingFile::new(file) }))
     }
+
+    /// `false` where the file system cannot.
+    #[cfg(target_os = "linux")]
+    fn allocate(&self, flags: FallocateFlags, position: u64, len: u64) -> io::Result<bool> {
+        let (Ok(start), Ok(length)) = (i64::try_from(position), i64::try_from(len)) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        loop {
+            match fallocate(&self.file, flags, start, length) {
+                Ok(()) => return Ok(true),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => return Ok(false),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
 }
 
 impl StorageFile for OsFile {
@@ -302,21 +321,8 @@ impl StorageFile for OsFile {
 
     fn reserve(&self, position: u64, len: u64) -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        {
-            use nix::errno::Errno;
-            use nix::fcntl::{FallocateFlags, fallocate};
-            let range = (i64::try_from(position), i64::try_from(len));
-            let (Ok(start), Ok(length)) = range else {
-                return Err(io::ErrorKind::InvalidInput.into());
-            };
-            loop {
-                match fallocate(&self.file, FallocateFlags::empty(), start, length) {
-                    Ok(()) => return Ok(()),
-                    Err(Errno::EINTR) => {}
-                    Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => break,
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
+        if self.allocate(FallocateFlags::empty(), position, len)? {
+            return Ok(());
         }
         // Without fallocate only writing takes the space.
         let zeros = vec![0; 1 << 16];
@@ -332,27 +338,18 @@ impl StorageFile for OsFile {
 
     #[cfg(target_os = "linux")]
     fn release(&self, position: u64, len: u64) -> io::Result<()> {
-        use nix::errno::Errno;
-        use nix::fcntl::{FallocateFlags, fallocate};
         use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
         // There a read of a hole through a map takes space.
         if fstatfs(&self.file)?.filesystem_type() == TMPFS_MAGIC {
             return Ok(());
         }
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let (Ok(start), Ok(length)) = (i64::try_from(position), i64::try_from(len)) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        match fallocate(&self.file, flags, start, length) {
-            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        self.allocate(flags, position, len).map(drop)
     }
 
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
         #[cfg(target_os = "linux")]
         {
-            use nix::errno::Errno;
             use nix::unistd::{Whence, lseek64};
             let Ok(from) = i64::try_from(position) else { return Ok(None) };
             match lseek64(&self.file, from, Whence::SeekData) {
@@ -383,8 +380,6 @@ impl StorageFile for OsFile {
     fn confirm(&self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
-            use nix::errno::Errno;
-            use nix::fcntl::{FallocateFlags, fallocate};
             // This byte already has space: nothing changes, but the journal is asked.
             let asked = fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
             if let Err(errno @ (Errno::EIO | Errno::EROFS | Errno::ESHUTDOWN | Errno::EUCLEAN)) =
@@ -407,7 +402,6 @@ impl StorageFile for OsFile {
     }
 
     fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
-        use nix::errno::Errno;
         self.held.get_or_init(|| HeldLock::new(self.file.as_raw_fd()));
         match nix::fcntl::fcntl(&self.file, set_lock(&lock_on(bytes, nix::libc::F_WRLCK))) {
             Ok(_) => Ok(true),
