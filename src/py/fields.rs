@@ -15,7 +15,6 @@ use pyo3::types::{
 use crate::config::StoreConfig;
 use crate::error::{Error, start_of};
 use crate::format::message::host::Host;
-use crate::store::write::property_block::PropertyBlock;
 use crate::time::other_unit;
 
 use crate::py::arguments::{shown, type_error, value_error};
@@ -135,7 +134,7 @@ pub(super) fn text_bytes<'a>(
 }
 
 /// The text's bytes; a lone surrogate is refused.
-fn utf8(field: &'static str, text: &Bound<'_, PyAny>) -> PyResult<PyBackedStr> {
+pub(super) fn utf8(field: &'static str, text: &Bound<'_, PyAny>) -> PyResult<PyBackedStr> {
     let text = text.cast::<PyString>().map_err(|_| expected(field, "str", text))?;
     text.extract().map_err(|error: PyErr| not_utf8(text.py(), field, error))
 }
@@ -320,105 +319,6 @@ pub(super) fn saturated(value: &Bound<'_, PyAny>) -> PyResult<i64> {
 fn most<T: TryFrom<i64>>(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let number = saturated_as(name, value)?;
     T::try_from(number).map_err(|_| value_error(name, "0 or more", number))
-}
-
-pub(super) enum Keys<'a, 'py> {
-    None,
-    Given(&'a Bound<'py, PyAny>),
-    Taken(&'a [PyBackedStr]),
-}
-
-pub(super) struct PropertyFields<'a, 'py> {
-    pub(super) tags: Option<&'a str>,
-    pub(super) keys: Keys<'a, 'py>,
-    pub(super) unique_key: Option<&'a str>,
-    pub(super) delay_level: i32,
-    pub(super) properties: Option<&'a Bound<'py, PyAny>>,
-}
-
-impl<'a, 'py> PropertyFields<'a, 'py> {
-    /// Writes the property block to `out`, or returns the block that was given.
-    #[inline]
-    pub(super) fn to_block(&self, out: &mut Vec<u8>) -> PyResult<Block<'a, 'py>> {
-        if let Some(whole) = self.properties.and_then(|given| given.cast::<PyBytes>().ok()) {
-            return self.alone(whole).map(Block::Whole);
-        }
-        let mut block = PropertyBlock::new(out);
-        if let Some(tags) = self.tags {
-            check_tag(tags)?;
-            block.tags(tags.as_bytes())?;
-        }
-        match self.keys {
-            Keys::None => {}
-            Keys::Given(keys) => each_key(keys, |key| Ok(block.key(key.as_bytes())?))?,
-            Keys::Taken(keys) => keys.iter().try_for_each(|key| block.key(key.as_bytes()))?,
-        }
-        block.end_keys();
-        if let Some(unique_key) = self.unique_key {
-            block.unique_key(unique_key.as_bytes())?;
-        }
-        block.delay_level(self.delay_level)?;
-        if let Some(properties) = self.properties {
-            each_pair(properties, |name, value| {
-                let text = |of: &'_ Bound<'py, PyString>| utf8("properties", of.as_any());
-                let (name, value) = (text(name)?, text(value)?);
-                Ok(block.pair(name.as_bytes(), value.as_bytes())?)
-            })?;
-        }
-        Ok(Block::Written { counts_inner_messages: block.counts_inner_messages() })
-    }
-
-    fn alone(&self, whole: &'a Bound<'py, PyBytes>) -> PyResult<&'a Bound<'py, PyBytes>> {
-        let mut has_keys = false;
-        match self.keys {
-            Keys::None => {}
-            Keys::Given(keys) => each_key(keys, |_| {
-                has_keys = true;
-                Ok(())
-            })?,
-            Keys::Taken(keys) => has_keys = !keys.is_empty(),
-        }
-        let others = [
-            ("tags", self.tags.is_some()),
-            ("unique_key", self.unique_key.is_some()),
-            ("delay_level", self.delay_level != 0),
-            ("keys", has_keys),
-        ];
-        let Some((beside, _)) = others.into_iter().find(|(_, given)| *given) else {
-            return Ok(whole);
-        };
-        Err(Error::argument(
-            beside,
-            "nothing beside properties given as bytes",
-            "both; put it into the properties",
-        )
-        .into())
-    }
-}
-
-#[inline]
-fn check_tag(tag: &str) -> PyResult<()> {
-    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte <= b' ');
-    let bytes = tag.as_bytes();
-    if tag != "*" && !outer(bytes.first()) && !outer(bytes.last()) && !tag.contains("||") {
-        return Ok(());
-    }
-    let why = match tag {
-        "*" => "selects every tag",
-        _ if tag.contains("||") => "has ||, which divides the tags of an expression",
-        _ => "begins or ends with white space, which an expression loses",
-    };
-    let shown = shown(tag);
-    let expected = "a tag that can be selected again, or properties={\"TAGS\": ...}";
-    Err(Error::argument("tags", expected, format!("{shown}, which {why}")).into())
-}
-
-pub(super) enum Block<'a, 'py> {
-    Written {
-        /// Whether it has a property reserved for batches.
-        counts_inner_messages: bool,
-    },
-    Whole(&'a Bound<'py, PyBytes>),
 }
 
 #[inline]

@@ -16,10 +16,10 @@ use crate::store::{MessageStore, NewMessage};
 use super::Store;
 use super::fastcall::untracked;
 use super::message::{AnyMessage, key_list};
-use super::message_fields::MessageFields;
+use super::message_fields::{Block, MessageFields};
 use crate::py::arguments::type_error;
 use crate::py::errors::{raise, raise_at, with_text};
-use crate::py::fields::{self, Block, Keys, PropertyFields, bytes_of, with_block};
+use crate::py::fields::{self, bytes_of, with_block};
 use crate::py::values::{AppendResult, AppendSummary, topic_of};
 
 /// Messages, and bytes of bodies, that are checked before any is written, and written between
@@ -296,15 +296,8 @@ impl Store {
             return Err(type_error("topic, body", "both", "one of them"));
         };
         let body = bytes_of("body", body)?;
-        let named = PropertyFields {
-            tags: given.tags.as_deref(),
-            keys: given.keys.as_ref().map_or(Keys::None, Keys::Given),
-            unique_key: given.unique_key.as_deref(),
-            delay_level: given.delay_level,
-            properties: given.properties.as_ref(),
-        };
         with_block(|block| {
-            let properties = match named.to_block(block)? {
+            let properties = match given.to_block(None, block)? {
                 Block::Whole(whole) => whole.as_bytes(),
                 Block::Written { counts_inner_messages } => {
                     check_inner_batch(counts_inner_messages, 0)?;

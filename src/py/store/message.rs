@@ -5,15 +5,12 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 
 use super::fastcall::untracked;
-use super::message_fields::MessageFields;
+use super::message_fields::{Block, MessageFields};
 use super::stored::{StoredMessage, shown_body};
 use crate::error::{Error, Result};
 use crate::format::message::host::Host;
 use crate::py::arguments::type_error;
-use crate::py::fields::{
-    self, Block, Keys, PropertyFields, bytes_of, each_pair, expected, unexpected, with_block,
-    wrong_type,
-};
+use crate::py::fields::{self, bytes_of, each_pair, expected, unexpected, with_block, wrong_type};
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
 
@@ -300,11 +297,11 @@ impl Message {
 }
 
 impl MessageFields<'_> {
-    pub(super) fn make(self) -> PyResult<Message> {
+    pub(super) fn make(mut self) -> PyResult<Message> {
         let missing =
             |name| type_error("messages", "topic and body in each message", format!("only {name}"));
-        let topic = self.topic.ok_or_else(|| missing("body"))?;
-        let body = self.body.ok_or_else(|| missing("topic"))?;
+        let topic = self.topic.take().ok_or_else(|| missing("body"))?;
+        let body = self.body.take().ok_or_else(|| missing("topic"))?;
         if topic.is_empty() {
             return Err(Error::argument("topic", "a name", "an empty text").into());
         }
@@ -314,15 +311,7 @@ impl MessageFields<'_> {
         // An iterator gives its keys only once.
         let keys = self.keys.as_ref().map(key_list).transpose()?.unwrap_or_default();
         let (block, properties, counts_inner_messages) = with_block(|block| {
-            let given = PropertyFields {
-                tags: self.tags.as_deref(),
-                keys: Keys::Taken(&keys),
-                unique_key: self.unique_key.as_deref(),
-                delay_level: self.delay_level,
-                properties: self.properties.as_ref(),
-            }
-            .to_block(block)?;
-            PyResult::Ok(match given {
+            PyResult::Ok(match self.to_block(Some(&keys), block)? {
                 Block::Whole(whole) => {
                     (Box::default(), Properties::Block(whole.clone().into()), false)
                 }

@@ -2,11 +2,13 @@
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
+use crate::error::Error;
 use crate::format::message::host::Host;
-use crate::py::arguments::type_error;
-use crate::py::fields::{self, unexpected};
+use crate::py::arguments::{shown, type_error};
+use crate::py::fields::{self, each_key, each_pair, unexpected, utf8};
+use crate::store::write::property_block::PropertyBlock;
 
 pub(super) const NAMES: [&str; 16] = [
     "topic",
@@ -102,4 +104,95 @@ impl<'py> MessageFields<'py> {
         }
         Ok(())
     }
+
+    /// Writes the property block to `out`, or returns the block that was given. `taken` are the
+    /// keys, where those given can be read only once.
+    #[inline]
+    pub(super) fn to_block(
+        &self,
+        taken: Option<&[PyBackedStr]>,
+        out: &mut Vec<u8>,
+    ) -> PyResult<Block<'_, 'py>> {
+        let properties = self.properties.as_ref();
+        if let Some(whole) = properties.and_then(|given| given.cast::<PyBytes>().ok()) {
+            return self.alone(taken, whole).map(Block::Whole);
+        }
+        let mut block = PropertyBlock::new(out);
+        if let Some(tags) = self.tags.as_deref() {
+            check_tag(tags)?;
+            block.tags(tags.as_bytes())?;
+        }
+        match (taken, &self.keys) {
+            (Some(taken), _) => taken.iter().try_for_each(|key| block.key(key.as_bytes()))?,
+            (None, Some(keys)) => each_key(keys, |key| Ok(block.key(key.as_bytes())?))?,
+            (None, None) => {}
+        }
+        block.end_keys();
+        if let Some(unique_key) = &self.unique_key {
+            block.unique_key(unique_key.as_bytes())?;
+        }
+        block.delay_level(self.delay_level)?;
+        if let Some(properties) = properties {
+            each_pair(properties, |name, value| {
+                let text = |of: &'_ Bound<'py, PyString>| utf8("properties", of.as_any());
+                let (name, value) = (text(name)?, text(value)?);
+                Ok(block.pair(name.as_bytes(), value.as_bytes())?)
+            })?;
+        }
+        Ok(Block::Written { counts_inner_messages: block.counts_inner_messages() })
+    }
+
+    fn alone<'a>(
+        &self,
+        taken: Option<&[PyBackedStr]>,
+        whole: &'a Bound<'py, PyBytes>,
+    ) -> PyResult<&'a Bound<'py, PyBytes>> {
+        let mut has_keys = taken.is_some_and(|keys| !keys.is_empty());
+        if let (None, Some(keys)) = (taken, &self.keys) {
+            each_key(keys, |_| {
+                has_keys = true;
+                Ok(())
+            })?;
+        }
+        let others = [
+            ("tags", self.tags.is_some()),
+            ("unique_key", self.unique_key.is_some()),
+            ("delay_level", self.delay_level != 0),
+            ("keys", has_keys),
+        ];
+        let Some((beside, _)) = others.into_iter().find(|(_, given)| *given) else {
+            return Ok(whole);
+        };
+        Err(Error::argument(
+            beside,
+            "nothing beside properties given as bytes",
+            "both; put it into the properties",
+        )
+        .into())
+    }
+}
+
+#[inline]
+fn check_tag(tag: &str) -> PyResult<()> {
+    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte <= b' ');
+    let bytes = tag.as_bytes();
+    if tag != "*" && !outer(bytes.first()) && !outer(bytes.last()) && !tag.contains("||") {
+        return Ok(());
+    }
+    let why = match tag {
+        "*" => "selects every tag",
+        _ if tag.contains("||") => "has ||, which divides the tags of an expression",
+        _ => "begins or ends with white space, which an expression loses",
+    };
+    let shown = shown(tag);
+    let expected = "a tag that can be selected again, or properties={\"TAGS\": ...}";
+    Err(Error::argument("tags", expected, format!("{shown}, which {why}")).into())
+}
+
+pub(super) enum Block<'a, 'py> {
+    Written {
+        /// Whether it has a property reserved for batches.
+        counts_inner_messages: bool,
+    },
+    Whole(&'a Bound<'py, PyBytes>),
 }
