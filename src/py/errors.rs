@@ -89,7 +89,7 @@ pub(crate) fn raise_at(error: Error, store_host: Host, topic: &[u8], queue_id: i
         }
         Error::FlushTimeout { result, timeout_ms } => {
             let topic = topic_of(topic, None);
-            let result = AppendResult::new(&result, store_host, &topic, queue_id);
+            let result = AppendResult::new(&result, store_host, topic, queue_id);
             FlushTimeoutError::new_err((message, result, timeout_ms))
         }
         Error::OffsetOutOfRange { physical_offset, min, max } => {

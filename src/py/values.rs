@@ -94,10 +94,10 @@ enum Id {
 pub(crate) struct AppendResult {
     /// Physical offset of its record.
     #[pyo3(get)]
-    physical_offset: i64,
+    pub(super) physical_offset: i64,
     /// Length of its record in bytes.
     #[pyo3(get)]
-    store_size: u32,
+    pub(super) store_size: u32,
     /// Its entry number in its queue.
     #[pyo3(get)]
     queue_offset: i64,
@@ -105,7 +105,7 @@ pub(crate) struct AppendResult {
     /// Its store time.
     #[pyo3(get)]
     store_timestamp_ms: i64,
-    topic: Arc<str>,
+    pub(super) topic: Arc<str>,
     /// Number of its queue.
     #[pyo3(get)]
     queue_id: i32,
@@ -116,11 +116,11 @@ impl AppendResult {
     pub(crate) fn new(
         result: &error::AppendResult,
         store_host: Host,
-        topic: &Arc<str>,
+        topic: Arc<str>,
         queue_id: i32,
     ) -> Self {
         Self {
-            topic: Arc::clone(topic),
+            topic,
             queue_id,
             physical_offset: result.physical_offset,
             store_size: result.store_size,
@@ -201,12 +201,12 @@ impl AppendSummary {
         Self { count: 0, first_physical_offset: end, end_physical_offset: end }
     }
 
-    pub(super) fn add(&mut self, result: &error::AppendResult) {
+    pub(super) fn add(&mut self, physical_offset: i64, store_size: u32) {
         if self.count == 0 {
-            self.first_physical_offset = result.physical_offset;
+            self.first_physical_offset = physical_offset;
         }
         self.count += 1;
-        self.end_physical_offset = result.physical_offset.saturating_add(result.store_size.into());
+        self.end_physical_offset = physical_offset.saturating_add(store_size.into());
     }
 
     pub(super) fn len(&self) -> usize {

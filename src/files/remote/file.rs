@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::kept::{BLOCK, Kept, Memory, PART, Part};
 use super::listing::{Listing, Object, Objects};
-use crate::files::system::storage::{Access, FileStat, Region, StorageFile};
+use crate::files::system::storage::{FileStat, StorageFile};
 use crate::format::bytes::are_zeros;
 use crate::format::width::to_usize;
 use crate::locks::wait_for;

@@ -114,7 +114,8 @@ impl Store {
             given.set_item("born_timestamp_ms", born_timestamp_ms)?;
             given.set_item("born_host", born_host.map(|host| host.to_string()))?;
             given.set_item("delay_level", delay_level)?;
-            return append_delayed(slf, delay, &given);
+            let result = slf.call_method1("_append_delayed", (delay, given))?;
+            return Ok(result.cast_into::<AppendResult>()?.get().clone());
         }
         let arguments = MessageFields {
             topic: Some(topic),
@@ -210,7 +211,7 @@ impl Store {
                     (stopped.results, Some((stopped.error, index)))
                 }
             };
-            written.iter().for_each(|result| sum.add(result));
+            written.iter().for_each(|result| sum.add(result.physical_offset, result.store_size));
             for (result, view) in written.iter().zip(&views).filter(|_| !summary) {
                 results.append(self.result(py, result, view, &mut topic)?)?;
             }
@@ -281,7 +282,7 @@ impl Store {
         last: &mut Option<Arc<str>>,
     ) -> PyResult<Bound<'py, AppendResult>> {
         let host = view.store_host.unwrap_or_else(|| self.host());
-        let topic = &*last.insert(topic_of(view.topic, last.as_ref()));
+        let topic = Arc::clone(last.insert(topic_of(view.topic, last.as_ref())));
         Bound::new(py, AppendResult::new(result, host, topic, view.queue_id)).map(untracked)
     }
 
@@ -316,7 +317,7 @@ impl Store {
             let queue_id = message.queue_id;
             match py.detach(|| store.append(&message)) {
                 Ok(result) => {
-                    Ok(AppendResult::new(&result, self.host(), &Arc::from(&**topic), queue_id))
+                    Ok(AppendResult::new(&result, self.host(), Arc::from(&**topic), queue_id))
                 }
                 Err(error) => Err(raise_at(error, self.host(), topic.as_bytes(), queue_id)),
             }
@@ -349,16 +350,6 @@ fn views<'a>(
             Ok(NewMessage { queue_id, ..view })
         })
         .collect()
-}
-
-#[cold]
-fn append_delayed(
-    store: &Bound<'_, Store>,
-    delay: &Bound<'_, PyAny>,
-    given: &Bound<'_, PyDict>,
-) -> PyResult<AppendResult> {
-    let result = store.call_method1("_append_delayed", (delay, given))?;
-    Ok(result.cast_into::<AppendResult>()?.get().clone())
 }
 
 /// Waits while very many new queues lack files and one of `messages` needs another.

@@ -1,7 +1,6 @@
 //! Appends the rows of an Arrow stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ArrowError;
@@ -27,8 +26,7 @@ use crate::py::values::{AppendResult, AppendSummary, topic_of};
 /// Rows whose columns are cast at once: an interrupt waits for no more.
 const PART: usize = 64 * CHUNK;
 
-/// Results so far, and the address in message ids.
-type Written = Vec<(error::AppendResult, Host, Arc<str>, i32)>;
+type Written = Vec<AppendResult>;
 
 type Failure = (usize, Error);
 
@@ -151,8 +149,9 @@ fn note(
         Err(stopped) => (stopped.results, Err((begin + stopped.index, stopped.error))),
     };
     for (result, message) in results.into_iter().zip(messages) {
-        let topic = topic_of(message.topic, written.last().map(|last| &last.2));
-        written.push((result, message.store_host.unwrap_or(host), topic, message.queue_id));
+        let topic = topic_of(message.topic, written.last().map(|last| &last.topic));
+        let host = message.store_host.unwrap_or(host);
+        written.push(AppendResult::new(&result, host, topic, message.queue_id));
     }
     failure
 }
@@ -167,7 +166,7 @@ fn rows_in(py: Python<'_>, error: PyErr, rows: usize) -> PyErr {
 /// The summary; the log ended at `first` before.
 fn summary(first: u64, written: &Written) -> AppendSummary {
     let mut summary = AppendSummary::before(first);
-    written.iter().for_each(|(result, ..)| summary.add(result));
+    written.iter().for_each(|result| summary.add(result.physical_offset, result.store_size));
     summary
 }
 
@@ -237,14 +236,8 @@ fn refusal(error: &RowsError) -> PyErr {
 
 fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyErr {
     let value = error.value(py);
-    let result = |(result, host, topic, queue_id): &(_, _, _, _)| {
-        AppendResult::new(result, *host, topic, *queue_id)
-    };
-    let results = written.iter().map(result);
-    let shown = results
-        .map(|result| Bound::new(py, result))
-        .collect::<PyResult<Vec<_>>>()
-        .and_then(|results| value.setattr("results", PyList::new(py, results)?))
+    let shown = PyList::new(py, written.clone())
+        .and_then(|results| value.setattr("results", results))
         .and_then(|()| value.setattr("index", index));
     drop(shown);
     error

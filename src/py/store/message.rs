@@ -10,7 +10,7 @@ use super::stored::{StoredMessage, shown_body};
 use crate::error::{Error, Result};
 use crate::format::message::host::Host;
 use crate::py::arguments::type_error;
-use crate::py::fields::{self, bytes_of, each_pair, expected, unexpected, with_block, wrong_type};
+use crate::py::fields::{self, bytes_of, each_pair, expected, with_block, wrong_type};
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
 

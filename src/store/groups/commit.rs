@@ -6,7 +6,7 @@ use super::ConsumerGroup;
 use super::progress::{Progress, Queue, merged};
 use crate::error::{Error, Result};
 use crate::files::Moved;
-use crate::format::config::tables::{self, OffsetTable};
+use crate::format::config::tables;
 use crate::format::width::clamp_u64;
 use crate::store::folder::config_file;
 use crate::store::folder::lock::OffsetsLock;

@@ -11,7 +11,6 @@ use crate::files::{Moved, Storage};
 use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::format::queue::consume_queue::TagFilter;
-use crate::format::width::clamp_u64;
 
 use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
