@@ -408,6 +408,10 @@ pub(crate) struct Checkpoint {
     confirm_physical_offset: i64,
     /// Start of the last record whose queue entries are flushed; 0 where that is not known.
     logics_physical_offset: i64,
+    /// The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``).
+    min_timestamp_ms: i64,
+    /// The lesser of that and the index's time (``getMinTimestampIndex``).
+    min_timestamp_index_ms: i64,
 }
 
 impl Checkpoint {
@@ -421,15 +425,19 @@ impl Checkpoint {
             ("logics_physical_offset", self.logics_physical_offset),
         ]
     }
+}
 
-    fn fields(&self) -> CheckpointFields {
-        CheckpointFields {
-            physic_msg_timestamp_ms: self.physic_msg_timestamp_ms,
-            logics_msg_timestamp_ms: self.logics_msg_timestamp_ms,
-            index_msg_timestamp_ms: self.index_msg_timestamp_ms,
-            master_flushed_offset: self.master_flushed_offset,
-            confirm_physical_offset: self.confirm_physical_offset,
-            logics_physical_offset: self.logics_physical_offset,
+impl From<CheckpointFields> for Checkpoint {
+    fn from(fields: CheckpointFields) -> Self {
+        Self {
+            physic_msg_timestamp_ms: fields.physic_msg_timestamp_ms,
+            logics_msg_timestamp_ms: fields.logics_msg_timestamp_ms,
+            index_msg_timestamp_ms: fields.index_msg_timestamp_ms,
+            master_flushed_offset: fields.master_flushed_offset,
+            confirm_physical_offset: fields.confirm_physical_offset,
+            logics_physical_offset: fields.logics_physical_offset,
+            min_timestamp_ms: fields.min_timestamp_ms(),
+            min_timestamp_index_ms: fields.min_timestamp_index_ms(),
         }
     }
 }
@@ -448,26 +456,7 @@ impl Checkpoint {
             file.read_at(&mut bytes, 0).map_err(Error::io("read", &path))
         })?;
         let fields = CheckpointFields::decode(bytes.get(..read).unwrap_or_default());
-        Ok(Self {
-            physic_msg_timestamp_ms: fields.physic_msg_timestamp_ms,
-            logics_msg_timestamp_ms: fields.logics_msg_timestamp_ms,
-            index_msg_timestamp_ms: fields.index_msg_timestamp_ms,
-            master_flushed_offset: fields.master_flushed_offset,
-            confirm_physical_offset: fields.confirm_physical_offset,
-            logics_physical_offset: fields.logics_physical_offset,
-        })
-    }
-
-    /// The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``).
-    #[getter]
-    fn min_timestamp_ms(&self) -> i64 {
-        self.fields().min_timestamp_ms()
-    }
-
-    /// The lesser of that and the index's time (``getMinTimestampIndex``).
-    #[getter]
-    fn min_timestamp_index_ms(&self) -> i64 {
-        self.fields().min_timestamp_index_ms()
+        Ok(fields.into())
     }
 
     fn __repr__(&self) -> String {
@@ -484,20 +473,8 @@ impl Checkpoint {
 }
 
 #[pyfunction]
-pub(crate) fn _checkpoint(
-    physic_msg_timestamp_ms: i64,
-    logics_msg_timestamp_ms: i64,
-    index_msg_timestamp_ms: i64,
-    master_flushed_offset: i64,
-    confirm_physical_offset: i64,
-    logics_physical_offset: i64,
-) -> Checkpoint {
-    Checkpoint {
-        physic_msg_timestamp_ms,
-        logics_msg_timestamp_ms,
-        index_msg_timestamp_ms,
-        master_flushed_offset,
-        confirm_physical_offset,
-        logics_physical_offset,
-    }
+#[pyo3(signature = (*values))]
+pub(crate) fn _checkpoint(values: [i64; 6]) -> Checkpoint {
+    let bytes = values.map(i64::to_be_bytes);
+    CheckpointFields::decode(bytes.as_flattened()).into()
 }
