@@ -449,14 +449,12 @@ impl Checkpoint {
         py: Python<'_>,
         #[pyo3(from_py_with = location_of)] path: Location,
     ) -> PyResult<Self> {
-        let mut bytes = [0; FIELDS_LEN];
-        let read = py.detach(|| {
+        let bytes = py.detach(|| {
             let Location { path, storage, .. } = path;
             let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
-            file.read_at(&mut bytes, 0).map_err(Error::io("read", &path))
+            file.read_most(0, FIELDS_LEN).map_err(Error::io("read", &path))
         })?;
-        let fields = CheckpointFields::decode(bytes.get(..read).unwrap_or_default());
-        Ok(fields.into())
+        Ok(CheckpointFields::decode(&bytes).into())
     }
 
     fn __repr__(&self) -> String {

@@ -117,14 +117,10 @@ pub(crate) fn encode<'py>(
 pub(crate) fn _timer_check(
     #[pyo3(from_py_with = location_of)] path: Location,
 ) -> PyResult<Option<(i64, i64)>> {
-    let mut bytes = [0; TimerCheckpoint::LEN];
     let Location { path, storage, .. } = path;
-    let read = match storage.open(&path, Access::Read) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        file => file.map_err(Error::io("open", &path))?.read_at(&mut bytes, 0),
-    };
-    let read = read.map_err(Error::io("read", &path))?;
-    let check = TimerCheckpoint::decode(bytes.get(..read).unwrap_or_default());
+    let Some(file) = storage.open_if_there(&path, Access::Read)? else { return Ok(None) };
+    let bytes = file.read_most(0, TimerCheckpoint::LEN).map_err(Error::io("read", &path))?;
+    let check = TimerCheckpoint::decode(&bytes);
     Ok(check.map(|check| (check.last_read_ms, check.queue_offset)))
 }
 

@@ -211,13 +211,14 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// Reads places of a position and a length, each as [`StorageFile::read_at`]. Where a read
     /// costs a request all are asked for at once.
     fn read_many(&self, places: &[(u64, usize)]) -> io::Result<Vec<Vec<u8>>> {
-        let read = places.iter().map(|&(position, len)| {
-            let mut bytes = vec![0; len];
-            let read = self.read_at(&mut bytes, position)?;
-            bytes.truncate(read);
-            Ok(bytes)
-        });
-        read.collect()
+        places.iter().map(|&(position, len)| self.read_most(position, len)).collect()
+    }
+    /// Reads at most so many bytes.
+    fn read_most(&self, position: u64, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; most];
+        let read = self.read_at(&mut bytes, position)?;
+        bytes.truncate(read);
+        Ok(bytes)
     }
     fn write_at(&self, _bytes: &[u8], _position: u64) -> io::Result<()> {
         read_only(self.is_remote())

@@ -197,10 +197,7 @@ impl RemoteStorage {
         let read = py.detach(|| -> Result<Vec<u8>> {
             let read = || -> io::Result<Vec<u8>> {
                 let file = self.storage().open(&path, Access::Read)?;
-                let mut bytes = vec![0; to_usize(file.length()?)];
-                let count = file.read_at(&mut bytes, 0)?;
-                bytes.truncate(count);
-                Ok(bytes)
+                file.read_most(0, to_usize(file.length()?))
             };
             read().map_err(Error::io("read", &path))
         });

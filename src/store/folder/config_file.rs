@@ -37,10 +37,7 @@ fn read_at_most(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u
             format!("{len} bytes"),
         ));
     };
-    let mut bytes = vec![0; len];
-    let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
-    bytes.truncate(read);
-    Ok(bytes)
+    file.read_most(0, len).map_err(Error::io("read", path))
 }
 
 /// The effective table: the file, or its backup if the file is missing, empty or damaged.

@@ -238,10 +238,7 @@ pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
 /// First bytes of a small file; none if missing.
 pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u8>> {
     let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(Vec::new()) };
-    let mut bytes = vec![0; most];
-    let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
-    bytes.truncate(read);
-    Ok(bytes)
+    file.read_most(0, most).map_err(Error::io("read", path))
 }
 
 /// Replaces a small file atomically: a temporary name, flushed, then renamed.

@@ -97,9 +97,8 @@ impl Seal {
 
     fn read(storage: &dyn Storage, path: &Path) -> Option<Self> {
         let file = storage.open(path, Access::Read).ok()?;
-        let mut bytes = vec![0; MOST_BYTES];
-        let read = file.read_at(&mut bytes, 0).ok()?;
-        Self::from_text(std::str::from_utf8(bytes.get(..read)?).ok()?)
+        let bytes = file.read_most(0, MOST_BYTES).ok()?;
+        Self::from_text(std::str::from_utf8(&bytes).ok()?)
     }
 
     fn to_text(self) -> String {

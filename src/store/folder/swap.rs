@@ -346,10 +346,7 @@ fn parse(bytes: &[u8]) -> Option<(&str, Vec<Listed>)> {
 fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
     let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(None) };
     let len = file.stat().map_err(Error::io("stat", path))?.len;
-    let mut bytes = vec![0; to_usize(len).min(MOST_BYTES)];
-    let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
-    bytes.truncate(read);
-    Ok(Some(bytes))
+    file.read_most(0, to_usize(len).min(MOST_BYTES)).map_err(Error::io("read", path)).map(Some)
 }
 
 /// Removes a folder recursively; links are not followed.

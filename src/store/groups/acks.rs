@@ -98,9 +98,7 @@ impl AckFile {
     fn read(storage: &dyn Storage, path: &Path) -> Result<Vec<Ack>> {
         let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(Vec::new()) };
         let len = file.length().map_err(Error::io("stat", path))?.min(MOST_BYTES);
-        let mut bytes = vec![0; to_usize(len)];
-        let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
-        bytes.truncate(read);
+        let bytes = file.read_most(0, to_usize(len)).map_err(Error::io("read", path))?;
         let rows = bytes.as_chunks::<ROW>().0.iter().map_while(|row| {
             let (numbers, sum) = row.split_last_chunk::<4>()?;
             let is_whole = body_crc(numbers).to_be_bytes() == *sum;

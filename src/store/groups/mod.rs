@@ -13,7 +13,7 @@ use crate::format::config::tables::{self, OffsetTable};
 use crate::format::queue::consume_queue::TagFilter;
 
 use crate::store::folder::config_file;
-use crate::store::folder::lock::{OffsetsLock, QueueLocks};
+use crate::store::folder::lock::QueueLocks;
 use crate::store::message_store::MessageStore;
 use crate::store::read::queue_read::GetStatus;
 

@@ -3,6 +3,7 @@ use std::path::Path;
 use super::*;
 use crate::config::StoreConfig;
 use crate::format::message::{Frame, read_frame};
+use crate::store::folder::lock::OffsetsLock;
 use crate::store::{NewMessage, OpenMode};
 
 fn open(path: &Path, mode: OpenMode) -> Arc<MessageStore> {
