@@ -116,20 +116,17 @@ impl QueueTable {
         access: Access,
         (is_sealed, is_lazy): (bool, bool),
     ) -> Result<(Self, Vec<Stray>)> {
-        let (table, has_batches) = (RwLock::default(), AtomicBool::new(false));
-        let (kinds_now, is_torn) = (RwLock::default(), AtomicBool::new(false));
-        let (is_unsound, has_ext) = (AtomicBool::new(false), AtomicBool::new(true));
         let queues = Self {
             storage,
             open_files,
             layout,
             access,
-            kinds: kinds_now,
-            table,
-            has_batches,
-            is_torn,
-            is_unsound,
-            has_ext,
+            kinds: RwLock::default(),
+            table: RwLock::default(),
+            has_batches: AtomicBool::new(false),
+            is_torn: AtomicBool::new(false),
+            is_unsound: AtomicBool::new(false),
+            has_ext: AtomicBool::new(true),
             is_sealed: AtomicBool::new(is_sealed),
             is_lazy: AtomicBool::new(is_lazy),
             room: OnceLock::new(),
@@ -187,7 +184,7 @@ impl QueueTable {
         let take = |_: &&[DirEntry], listed: Listed| {
             strays.extend(listed.strays);
             met.extend(listed.met);
-            listed.queues.into_iter().for_each(|queue| self.put(queue));
+            listed.queues.into_iter().for_each(|queue| drop(self.put(queue, true)));
             Ok(ControlFlow::Continue(()))
         };
         let list = |topics: &&[DirEntry]| self.list_topics(kind, place, &known, topics);
@@ -354,23 +351,15 @@ impl QueueTable {
         FileRun::load(storage, open_files, vec![dir], file_size, self.access)
     }
 
-    /// Replaces a known queue; its current readers keep the old files.
-    fn put(&self, queue: Queue) {
-        if queue.kind() == QueueKind::Batch {
-            self.has_batches.store(true, Ordering::Relaxed);
-        }
-        let mut table = self.table.write();
-        table.entry(queue.topic().into()).or_default().put(Arc::new(queue));
-    }
-
-    fn insert(&self, queue: Queue) -> Arc<Queue> {
+    /// Enters a queue. Readers of one that it replaces keep the old files.
+    fn put(&self, queue: Queue, replaces: bool) -> Arc<Queue> {
         if queue.kind() == QueueKind::Batch {
             self.has_batches.store(true, Ordering::Relaxed);
         }
         let mut table = self.table.write();
         let queues = table.entry(queue.topic().into()).or_default();
         // The first of two concurrent threads wins.
-        if let Some(first) = queues.get(queue.queue_id()) {
+        if let Some(first) = queues.get(queue.queue_id()).filter(|_| !replaces) {
             return Arc::clone(first);
         }
         let queue = Arc::new(queue);
@@ -470,7 +459,7 @@ impl QueueTable {
             room.check_inodes(QUEUE_INODES).map_err(Error::io("create a queue in", place.0))?;
         }
         let (queue, _) = self.load_queue(kind, place, topic, queue_id)?;
-        Ok(self.insert(queue))
+        Ok(self.put(queue, false))
     }
 
     /// Writes the entries of all queues to the files, visible to other processes.

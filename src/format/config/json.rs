@@ -159,10 +159,11 @@ pub fn to_text(value: &Value) -> String {
     out
 }
 
-/// A field's value, or an object of values that are given as text.
+/// A field's value, perhaps as text, or an object of such texts.
 #[derive(Clone, Copy)]
 pub enum Field<'a> {
     Value(&'a Value),
+    Text(&'a str),
     Texts(&'a IndexMap<Box<str>, Box<str>>),
 }
 
@@ -189,17 +190,12 @@ fn write_object<'a>(
             Field::Texts(texts) if texts.is_empty() => out.push_str("{}"),
             Field::Texts(texts) => {
                 out.reserve(texts.values().map(|text| text.len() * 3 / 2).sum());
-                for (i, (key, text)) in texts.iter().enumerate() {
-                    out.push(if i == 0 { '{' } else { ',' });
-                    new_line(out, depth + 2);
-                    write_string(out, key);
-                    out.push(':');
-                    // Each was a value before.
-                    let value = serde_json::from_str(text).unwrap_or_default();
-                    write_value(out, &value, depth + 2);
-                }
-                new_line(out, depth + 1);
-                out.push('}');
+                let fields = texts.iter().map(|(key, text)| (&**key, Field::Text(text)));
+                write_object(out, fields, depth + 1);
+            }
+            // It was a value before.
+            Field::Text(text) => {
+                write_value(out, &serde_json::from_str(text).unwrap_or_default(), depth + 1);
             }
         }
     }

@@ -61,11 +61,7 @@ impl Root {
     }
 
     /// Serializes; the fields are sorted by name, as in RocketMQ.
-    fn to_bytes(&self) -> Vec<u8> {
-        self.to_bytes_with(None)
-    }
-
-    fn to_bytes_with(&self, more: Option<(&str, Field<'_>)>) -> Vec<u8> {
+    fn to_bytes(&self, more: Option<(&str, Field<'_>)>) -> Vec<u8> {
         let own = self.0.iter().map(|(name, value)| (name.as_str(), Field::Value(value)));
         let mut fields: Vec<_> = own.chain(more).collect();
         fields.sort_by_key(|(name, _)| *name);
@@ -339,7 +335,7 @@ impl TopicTable {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let topics = (TOPIC_TABLE, Field::Texts(&self.topics));
-        self.root.to_bytes_with((!self.topics.is_empty()).then_some(topics))
+        self.root.to_bytes((!self.topics.is_empty()).then_some(topics))
     }
 }
 
@@ -483,7 +479,7 @@ impl OffsetTable {
 
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.0.to_bytes()
+        self.0.to_bytes(None)
     }
 }
 

@@ -136,17 +136,18 @@ fn layout_of(slots: i64, entries: i64) -> Result<IndexLayout> {
 
 /// Opens for writing; `create` allows a new file.
 fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file::IndexFile> {
-    let file = match file::IndexFile::open(&Os, path, layout, IndexOpen::Write) {
-        Err(Error::Io { source, .. }) if create && source.kind() == io::ErrorKind::NotFound => {
+    let open = || file::IndexFile::open(&Os, path, layout, IndexOpen::Write);
+    let file = match open() {
+        Err(error) if create && error.is_not_found() => {
             match file::IndexFile::create(&Os, path, layout, None) {
                 // Another process was faster.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
-                    file::IndexFile::open(&Os, path, layout, IndexOpen::Write)?
+                    open()?
                 }
-                other => other?,
+                created => created?,
             }
         }
-        other => other?,
+        opened => opened?,
     };
     take_lock(&**file.file(), path)?;
     match detect_layout(&**file.file(), path, Some(layout))? {

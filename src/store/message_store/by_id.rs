@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, start_of};
 use crate::format::message::host;
-use crate::format::message::{Frame, read_frame};
+use crate::format::message::read_whole;
 use crate::store::folder::seal::Seal;
 use crate::store::read::missing_end::MissingFiles;
 
@@ -15,29 +15,25 @@ impl MessageStore {
     pub fn get_by_id(&self, message_id: &str) -> Result<Box<[u8]>> {
         self.check_open()?;
         let shown = start_of(message_id);
+        let nothing = |why: String| Error::MessageNotFound {
+            what: format!("no message has the id {shown}{why}"),
+        };
         let Some(id) = host::parse_message_id(message_id) else {
             let what = format!("{shown:?} is no message id: it has 32 or 56 hex digits");
             return Err(Error::MessageNotFound { what });
         };
-        let record = match self.get(id.physical_offset) {
-            Err(error @ (Error::OffsetOutOfRange { .. } | Error::MessageNotFound { .. })) => {
-                let what = format!("no message has the id {shown}: {error}");
-                return Err(Error::MessageNotFound { what });
+        let record = self.get(id.physical_offset).map_err(|error| match error {
+            Error::OffsetOutOfRange { .. } | Error::MessageNotFound { .. } => {
+                nothing(format!(": {error}"))
             }
-            other => other?,
-        };
-        match read_frame(&record) {
-            Ok(Frame::Message(view)) if view.store_host() == id.host => Ok(record),
-            Ok(Frame::Message(view)) => {
-                let what = format!(
-                    "no message has the id {shown}: it names {}, and the message there {}",
-                    id.host,
-                    view.store_host()
-                );
-                Err(Error::MessageNotFound { what })
-            }
-            _ => Err(Error::MessageNotFound { what: format!("no message has the id {shown}") }),
+            other => other,
+        })?;
+        let there = read_whole(&record).ok_or_else(|| nothing(String::new()))?.store_host();
+        if there != id.host {
+            let named = id.host;
+            return Err(nothing(format!(": it names {named}, and the message there {there}")));
         }
+        Ok(record)
     }
 
     /// [`Self::get_by_id`], else the newest with that unique key.
