@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use crate::format::index::IndexLayout;
-use crate::format::queue::consume_queue::DelayLevels;
+use crate::format::queue::consume_queue::{DELAY_LEVELS, DelayLevels};
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Setting {
@@ -240,7 +240,7 @@ pub const SETTINGS: &[Setting] = &[
     flag("check_crc_on_recover", "checkCRCOnRecover", true)
         .doc("Check checksums in recovery."),
     flag("duplication_enable", "duplicationEnable", false),
-    text("message_delay_level", "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", are_delays, "delays such as 1s 5m 2h")
+    text("message_delay_level", "messageDelayLevel", DELAY_LEVELS, are_delays, "delays such as 1s 5m 2h")
         .doc("The delays of the levels that property ``DELAY`` names."),
     text("broker_ip1", "brokerIP1", "127.0.0.1", is_address, "an IP address")
         .doc("The store's address, in message ids and as ``store_host``: an IPv4 or IPv6 address."),

@@ -3,38 +3,18 @@
 
 const _: () = assert!(usize::BITS == u64::BITS, "mqstore runs on 64-bit systems only");
 
-pub trait Unsigned: Copy {
+pub trait Unsigned: TryInto<u64> {
     /// The number, or the largest of 64 bits.
-    fn widen(self) -> u64;
-}
-
-impl Unsigned for u32 {
     #[inline]
     fn widen(self) -> u64 {
-        self.into()
+        self.try_into().unwrap_or(u64::MAX)
     }
 }
 
-impl Unsigned for u64 {
-    #[inline]
-    fn widen(self) -> u64 {
-        self
-    }
-}
-
-impl Unsigned for usize {
-    #[inline]
-    fn widen(self) -> u64 {
-        self as u64
-    }
-}
-
-impl Unsigned for u128 {
-    #[inline]
-    fn widen(self) -> u64 {
-        self.min(u128::from(u64::MAX)) as u64
-    }
-}
+impl Unsigned for u32 {}
+impl Unsigned for u64 {}
+impl Unsigned for usize {}
+impl Unsigned for u128 {}
 
 /// The number as a length or position in memory, where each fits.
 #[inline]

@@ -7,6 +7,7 @@
 //! | 12 | 8 | i64 | tags code: a hash, a delivery time, or an address in the queue extension | |
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use serde::{Serialize, Serializer};
 
@@ -33,33 +34,16 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
 /// Delay of each level from 1 on (`MessageStoreConfig.messageDelayLevel`).
-pub const DELAY_LEVELS_MS: [i64; 18] = [
-    SECOND,
-    5 * SECOND,
-    10 * SECOND,
-    30 * SECOND,
-    MINUTE,
-    2 * MINUTE,
-    3 * MINUTE,
-    4 * MINUTE,
-    5 * MINUTE,
-    6 * MINUTE,
-    7 * MINUTE,
-    8 * MINUTE,
-    9 * MINUTE,
-    10 * MINUTE,
-    20 * MINUTE,
-    30 * MINUTE,
-    HOUR,
-    2 * HOUR,
-];
+pub const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayLevels(Box<[i64]>);
 
 impl Default for DelayLevels {
     fn default() -> Self {
-        Self(DELAY_LEVELS_MS.into())
+        static LEVELS: LazyLock<DelayLevels> =
+            LazyLock::new(|| DelayLevels::parse(DELAY_LEVELS).unwrap_or(DelayLevels([].into())));
+        LEVELS.clone()
     }
 }
 

@@ -475,21 +475,24 @@ impl Store {
         #[pyo3(from_py_with = fields::timeout_s)] timeout_s: f64,
     ) -> PyResult<bool> {
         let mut store = self.reading()?;
-        let deadline = Deadline::after(timeout_s);
+        let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
+        // `None`: too far ahead.
+        let deadline = Instant::now().checked_add(timeout);
+        let left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let began = store.log().end_offset();
         loop {
             if self.remote.is_some() {
                 self._refresh_if_grown(py)?;
                 store = self.reading()?;
             }
-            let slice = deadline.slice();
+            let slice = left().unwrap_or(WAIT_SLICE).min(WAIT_SLICE);
             // A negative offset lies before every log.
             let at = u64::try_from(physical_offset);
             let reached = py.detach(|| match at {
                 Ok(at) => store.wait(at, slice),
                 Err(_) => store.refresh().map(|()| true),
             })?;
-            if reached || deadline.is_over() || store.log().end_offset() < began {
+            if reached || left() == Some(Duration::ZERO) || store.log().end_offset() < began {
                 return Ok(reached);
             }
             py.check_signals()?;
@@ -565,29 +568,4 @@ fn queue_info(store: &MessageStore, topic: &[u8], queue_id: i32) -> Result<Queue
         first_store_timestamp_ms: first,
         last_store_timestamp_ms: last,
     })
-}
-
-/// End of a wait; `None` if too far ahead.
-pub(crate) struct Deadline(Option<Instant>);
-
-impl Deadline {
-    pub(crate) fn after(timeout_s: f64) -> Self {
-        let timeout = if timeout_s > 0.0 {
-            Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX)
-        } else {
-            Duration::ZERO
-        };
-        Self(Instant::now().checked_add(timeout))
-    }
-
-    pub(crate) fn slice(&self) -> Duration {
-        match self.0 {
-            Some(at) => at.saturating_duration_since(Instant::now()).min(WAIT_SLICE),
-            None => WAIT_SLICE,
-        }
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.0.is_some_and(|at| at <= Instant::now())
-    }
 }
