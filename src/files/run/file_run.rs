@@ -419,14 +419,9 @@ impl FileRun {
     /// Removes the files from `offset` on, the last first.
     pub fn remove_from(&self, offset: u64) -> Result<usize> {
         let mut removed = 0;
-        loop {
-            match self.files().last() {
-                Some(last) if last.base_offset >= offset => {
-                    self.remove(last)?;
-                    removed += 1;
-                }
-                _ => break,
-            }
+        while let Some(last) = self.files().last().filter(|last| last.base_offset >= offset) {
+            self.remove(last)?;
+            removed += 1;
         }
         self.sync_names(removed)?;
         Ok(removed)

@@ -270,7 +270,7 @@ impl OsFile {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         loop {
-            match fallocate(&self.file, flags, start, length) {
+            match fallocate(&*self.file, flags, start, length) {
                 Ok(()) => return Ok(true),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => return Ok(false),
@@ -340,7 +340,7 @@ impl StorageFile for OsFile {
     fn release(&self, position: u64, len: u64) -> io::Result<()> {
         use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
         // There a read of a hole through a map takes space.
-        if fstatfs(&self.file)?.filesystem_type() == TMPFS_MAGIC {
+        if fstatfs(&*self.file)?.filesystem_type() == TMPFS_MAGIC {
             return Ok(());
         }
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -352,7 +352,7 @@ impl StorageFile for OsFile {
         {
             use nix::unistd::{Whence, lseek64};
             let Ok(from) = i64::try_from(position) else { return Ok(None) };
-            match lseek64(&self.file, from, Whence::SeekData) {
+            match lseek64(&*self.file, from, Whence::SeekData) {
                 Ok(at) => return Ok(u64::try_from(at).ok()),
                 Err(Errno::ENXIO) => return Ok(None),
                 Err(Errno::EINVAL | Errno::EOPNOTSUPP) => {}
@@ -381,7 +381,7 @@ impl StorageFile for OsFile {
         #[cfg(target_os = "linux")]
         {
             // This byte already has space: nothing changes, but the journal is asked.
-            let asked = fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
+            let asked = fallocate(&*self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
             if let Err(errno @ (Errno::EIO | Errno::EROFS | Errno::ESHUTDOWN | Errno::EUCLEAN)) =
                 asked
             {
@@ -403,7 +403,7 @@ impl StorageFile for OsFile {
 
     fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
         self.held.get_or_init(|| HeldLock::new(self.file.as_raw_fd()));
-        match nix::fcntl::fcntl(&self.file, set_lock(&lock_on(bytes, nix::libc::F_WRLCK))) {
+        match nix::fcntl::fcntl(&*self.file, set_lock(&lock_on(bytes, nix::libc::F_WRLCK))) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             Err(errno) => Err(errno.into()),
@@ -411,7 +411,7 @@ impl StorageFile for OsFile {
     }
 
     fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
-        nix::fcntl::fcntl(&self.file, set_lock(&lock_on(bytes, nix::libc::F_UNLCK)))?;
+        nix::fcntl::fcntl(&*self.file, set_lock(&lock_on(bytes, nix::libc::F_UNLCK)))?;
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -61,12 +60,6 @@ impl Deref for SparingFile {
 
     fn deref(&self) -> &File {
         &self.file
-    }
-}
-
-impl AsFd for SparingFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 }
 

@@ -337,8 +337,7 @@ impl StoredMessage {
     /// Destination topic of a message that waits in another one (property ``REAL_TOPIC``).
     #[getter]
     fn real_topic(&self) -> PyResult<Option<String>> {
-        let topic = purpose::real_topic(self.view()?.raw_properties());
-        Ok(topic.map(|topic| text(topic).into_owned()))
+        self.property(names::REAL_TOPIC)
     }
 
     /// Destination queue (property ``REAL_QID``); ``None`` if it is not a number.
@@ -368,7 +367,7 @@ impl StoredMessage {
     /// Its queue is ``%LMQ%$parent$lite``; the message lies in its parent's topic.
     #[getter]
     fn lite_topic(&self) -> PyResult<Option<String>> {
-        Ok(self.view()?.property(LITE_TOPIC).map(|name| text(name).into_owned()))
+        self.property(LITE_TOPIC)
     }
 
     /// Priority (property ``_SYS_MSG_PRIORITY_`` of RocketMQ 5.4).

@@ -59,7 +59,6 @@ pub struct KnownName {
     /// Meaning of the file, or of the folder's files.
     pub what: &'static str,
     pub below: Option<Below>,
-    parts: &'static [(&'static str, Structure, Unit)],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +72,7 @@ pub enum Below {
 }
 
 const fn known(name: &'static str, below: Option<Below>, what: &'static str) -> KnownName {
-    KnownName { name, what, below, parts: &[] }
+    KnownName { name, what, below }
 }
 
 const CONTROLLER: &str = "RocketMQ's controller mode";
@@ -103,33 +102,23 @@ const NAMES: [KnownName; 24] = [
     known("config", Some(Below::Files), "a broker's configuration and the consumers' offsets"),
     known("quarantine", Some(Below::Tree), "what a recovery cut off, and what a rebuild replaced"),
     known("rebuild", Some(Below::Tree), "queues and index in the making"),
-    KnownName {
-        parts: &[("epochFileCheckpoint", Structure::EpochFile, Unit::Epoch)],
-        ..known("epochFileCheckpoint", None, CONTROLLER)
-    },
-    KnownName {
-        parts: &[("epochFileCheckpoint.bak", Structure::EpochFile, Unit::Epoch)],
-        ..known("epochFileCheckpoint.bak", None, CONTROLLER)
-    },
-    KnownName {
-        parts: &[("brokerIdentity", Structure::BrokerIdentity, Unit::None)],
-        ..known("brokerIdentity", None, CONTROLLER)
-    },
-    KnownName {
-        parts: &[("timerwheel", Structure::TimerWheel, Unit::Slot)],
-        ..known("timerwheel", None, TIMED)
-    },
-    KnownName {
-        parts: &[("timerlog", Structure::TimerLog, Unit::Timer)],
-        ..known("timerlog", Some(Below::Files), TIMED)
-    },
-    KnownName {
-        parts: &[
-            ("compaction/compactionCq", Structure::SparseQueue, Unit::Sparse),
-            ("compaction/compactionLog", Structure::CompactionLog, Unit::None),
-        ],
-        ..known("compaction", Some(Below::Tree), "RocketMQ's compacted topics")
-    },
+    known("epochFileCheckpoint", None, CONTROLLER),
+    known("epochFileCheckpoint.bak", None, CONTROLLER),
+    known("brokerIdentity", None, CONTROLLER),
+    known("timerwheel", None, TIMED),
+    known("timerlog", Some(Below::Files), TIMED),
+    known("compaction", Some(Below::Tree), "RocketMQ's compacted topics"),
+];
+
+/// Those that hold no messages, queues or keys.
+const STRUCTURES: [(&str, Structure, Unit); 7] = [
+    ("epochFileCheckpoint", Structure::EpochFile, Unit::Epoch),
+    ("epochFileCheckpoint.bak", Structure::EpochFile, Unit::Epoch),
+    ("brokerIdentity", Structure::BrokerIdentity, Unit::None),
+    ("timerwheel", Structure::TimerWheel, Unit::Slot),
+    ("timerlog", Structure::TimerLog, Unit::Timer),
+    ("compaction/compactionCq", Structure::SparseQueue, Unit::Sparse),
+    ("compaction/compactionLog", Structure::CompactionLog, Unit::None),
 ];
 
 /// The known name of a path below a store's root, with `/`; `None` for a foreign one.
@@ -139,22 +128,16 @@ pub fn known_name(path: &str) -> Option<&'static KnownName> {
     let top = parts.next()?;
     let known = NAMES.iter().find(|known| known.name == top)?;
     let below: Vec<&str> = parts.collect();
+    let is_number = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     let belongs = match (known.below, below.as_slice()) {
         (_, []) | (Some(Below::Files), [_]) | (Some(Below::Tree), _) => true,
         (Some(Below::Log), [name]) => parse_offset_name(name).is_some(),
         (Some(Below::Index), [name]) => parse_index_name(name).is_some(),
-        (Some(Below::Queues), [_topic, rest @ ..]) => match rest {
-            [] => true,
-            [queue, rest @ ..] => {
-                !queue.is_empty()
-                    && queue.bytes().all(|byte| byte.is_ascii_digit())
-                    && match rest {
-                        [] => true,
-                        [name] => parse_offset_name(name).is_some(),
-                        _ => false,
-                    }
-            }
-        },
+        (Some(Below::Queues), [_topic]) => true,
+        (Some(Below::Queues), [_topic, queue]) => is_number(queue),
+        (Some(Below::Queues), [_topic, queue, name]) => {
+            is_number(queue) && parse_offset_name(name).is_some()
+        }
         _ => false,
     };
     belongs.then_some(known)
@@ -166,8 +149,8 @@ const BLOCK: usize = 1 << 16;
 /// Lists what lies below `root` and is not read, without following links.
 pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructure>> {
     let mut inventory = Inventory { storage, root, found: Vec::new() };
-    for (name, structure, unit) in NAMES.iter().flat_map(|known| known.parts) {
-        inventory.add(name, *structure, *unit)?;
+    for (name, structure, unit) in STRUCTURES {
+        inventory.add(name, structure, unit)?;
     }
     for entry in list(storage, root)? {
         let is_folder = |name: &&str| {
@@ -238,7 +221,7 @@ fn has_file(storage: &dyn Storage, dir: &Path, wanted: fn(&str) -> bool) -> Resu
     if folder_at(storage, dir, false)? != Ok(true) {
         return Ok(false);
     }
-    let named = |file: &crate::files::DirEntry| file.name.to_str().is_some_and(wanted);
+    let named = |file: &DirEntry| file.name.to_str().is_some_and(wanted);
     Ok(list(storage, dir)?.iter().any(|file| file.kind == FileKind::File && named(file)))
 }
 

@@ -14,7 +14,7 @@
 //!
 //! A third slot at 2048 tells readers beside the writer how far all queue entries are in files.
 
-use crate::locks::{Mutex, MutexGuard};
+use crate::locks::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -183,11 +183,7 @@ impl DurableMark {
 
     #[must_use]
     pub fn mark(&self) -> Mark {
-        self.written().mark
-    }
-
-    fn written(&self) -> MutexGuard<'_, Written> {
-        self.written.lock()
+        self.written.lock().mark
     }
 
     /// Writes that everything before `offset` is durable, without a flush.
@@ -196,7 +192,7 @@ impl DurableMark {
     }
 
     fn next(&self, offset: u64) -> Result<()> {
-        let mut written = self.written();
+        let mut written = self.written.lock();
         let mark = Mark { offset, number: written.mark.number.saturating_add(1), ..written.mark };
         let [even, odd] = SLOTS;
         let at = if mark.number % 2 == 0 { even } else { odd };
@@ -208,17 +204,17 @@ impl DurableMark {
 
     /// Writes that all queue entries before `offset` are in files.
     pub fn write_queues(&self, offset: u64) -> Result<()> {
-        let written = self.written();
+        let written = self.written.lock();
         let slot = Mark { offset, ..written.mark };
         let file = written.file.as_ref().ok_or(Error::Closed)?;
         file.write_at(&slot.encode(), QUEUES_SLOT).map_err(Error::io("write", &self.path))
     }
 
     pub fn sync(&self) -> Result<()> {
-        let Written { file, mark, durable } = self.written().clone();
+        let Written { file, mark, durable } = self.written.lock().clone();
         if let Some(file) = file.filter(|_| mark.number != durable) {
             file.sync().map_err(Error::flush(&self.path))?;
-            let mut written = self.written();
+            let mut written = self.written.lock();
             written.durable = written.durable.max(mark.number);
         }
         Ok(())
@@ -226,7 +222,7 @@ impl DurableMark {
 
     /// Closes the file; it must not be written afterwards.
     pub fn close_file(&self) {
-        self.written().file = None;
+        self.written.lock().file = None;
     }
 }
 
