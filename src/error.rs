@@ -267,8 +267,14 @@ impl Error {
     /// A message that RocketMQ refuses too, without a limit to name.
     #[cold]
     pub fn illegal(field: &'static str, reason: impl Into<String>) -> Self {
+        Self::beyond(field, None, reason)
+    }
+
+    /// With a limit.
+    #[cold]
+    pub fn beyond(field: &'static str, limit: Option<u64>, reason: impl Into<String>) -> Self {
         let (reason, status) = (reason.into(), PutStatus::MessageIllegal);
-        Self::InvalidMessage { field, reason, status, limit: None }
+        Self::InvalidMessage { field, reason, status, limit }
     }
 
     /// [`Error::illegal`] for a value other than the expected one.

@@ -30,7 +30,7 @@ impl Crc32 {
         self.0.clone().finalize()
     }
 
-    /// [`body_crc`] or [`record_crc`] of the pieces.
+    /// As [`record_crc`].
     #[must_use]
     pub fn masked(&self) -> u32 {
         self.value() & MASK

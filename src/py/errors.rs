@@ -72,10 +72,16 @@ pub(crate) fn raise_at(error: Error, store_host: Host, topic: &[u8], queue_id: i
             if let Some(raised) = Raised::take(&source) {
                 return raised;
             }
-            let errno = source.raw_os_error().or_else(|| errno_of(source.kind()));
+            // `ENOSPC` on Linux and macOS.
+            let is_full = source.kind() == io::ErrorKind::StorageFull;
+            let errno = source.raw_os_error().or(is_full.then_some(28));
             StoreIOError::new_err((message, errno, text(path), op.to_string()))
         }
-        Error::Corrupt(corruption) => corrupt(*corruption, message),
+        Error::Corrupt(corruption) => {
+            let Corruption { path, offset, kind, expected, found } = *corruption;
+            let path = path.map(text);
+            CorruptionError::new_err((message, path, offset, kind.name(), expected, found))
+        }
         Error::NotAStore { path, reason } => NotAStoreError::new_err((message, text(path), reason)),
         Error::InvalidMessage { field, status, limit, .. } => {
             InvalidMessageError::new_err((message, field, status.name(), limit))
@@ -124,16 +130,6 @@ pub(crate) fn with_text(
     });
     drop(changed);
     error
-}
-
-fn errno_of(kind: io::ErrorKind) -> Option<i32> {
-    // `ENOSPC` on Linux and macOS.
-    (kind == io::ErrorKind::StorageFull).then_some(28)
-}
-
-fn corrupt(corruption: Corruption, message: String) -> PyErr {
-    let Corruption { path, offset, kind, expected, found } = corruption;
-    CorruptionError::new_err((message, path.map(text), offset, kind.name(), expected, found))
 }
 
 /// A path as Python decodes it, with lone surrogates.

@@ -131,18 +131,15 @@ pub(super) fn with_progress<T: Send>(
             let answer = Python::attach(|py| {
                 // An interrupt must not wait for the end of a large store.
                 py.check_signals()?;
-                match progress {
-                    Some(progress) => progress.call1(py, (done, total)).map(|_| ()),
-                    None => Ok(()),
-                }
+                progress.map_or(Ok(()), |progress| progress.call1(py, (done, total)).map(drop))
             });
-            match answer {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
+            answer.map_or_else(
+                |error| {
                     raised = Some(error);
                     ControlFlow::Break(())
-                }
-            }
+                },
+                ControlFlow::Continue,
+            )
         })
     });
     match raised {

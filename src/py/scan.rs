@@ -475,8 +475,7 @@ impl Store {
             // A row of damage must not pass for a message.
             columns.push(Column::Error);
         }
-        let store = self.reading()?;
-        store.check_open()?;
+        let store = self.open_store()?;
         name_missing(&store, &filter, on_damage)?;
         let end = store.end_offset();
         let stop = bound(stop_physical_offset, end);

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use hashbrown::{HashMap, HashSet};
 
 use self::topic_queues::TopicQueues;
-use crate::error::{Error, PutStatus, Result, expected_got};
+use crate::error::{Error, Result, expected_got};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;
 use crate::files::threads::{self, in_order, processors};
@@ -351,7 +351,7 @@ impl QueueTable {
         FileRun::load(storage, open_files, vec![dir], file_size, self.access)
     }
 
-    /// Enters a queue. Readers of one that it replaces keep the old files.
+    /// Readers of a replaced queue keep the old files.
     fn put(&self, queue: Queue, replaces: bool) -> Arc<Queue> {
         if queue.kind() == QueueKind::Batch {
             self.has_batches.store(true, Ordering::Relaxed);
@@ -394,12 +394,8 @@ impl QueueTable {
         if (0..=most).contains(&queue_id) {
             return Ok(());
         }
-        Err(Error::InvalidMessage {
-            field: "queue_id",
-            reason: expected_got(format!("0 to {most}"), queue_id),
-            status: PutStatus::MessageIllegal,
-            limit: u64::try_from(most).ok(),
-        })
+        let reason = expected_got(format!("0 to {most}"), queue_id);
+        Err(Error::beyond("queue_id", u64::try_from(most).ok(), reason))
     }
 
     pub fn highest(&self, topic: &[u8]) -> Option<i32> {
@@ -419,14 +415,10 @@ impl QueueTable {
             || format!("topic {name:?} has no queue yet"),
             |highest| format!("the highest of topic {name:?} is {highest}"),
         );
-        Err(Error::InvalidMessage {
-            field: "queue_id",
-            reason: format!(
-                "expected at most {most}, got {queue_id}: {has}; the setting max_queue_id={queue_id} allows it"
-            ),
-            status: PutStatus::MessageIllegal,
-            limit: u64::try_from(most).ok(),
-        })
+        let reason = format!(
+            "expected at most {most}, got {queue_id}: {has}; the setting max_queue_id={queue_id} allows it"
+        );
+        Err(Error::beyond("queue_id", u64::try_from(most).ok(), reason))
     }
 
     #[must_use]

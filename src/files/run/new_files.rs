@@ -52,7 +52,9 @@ pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<(
     let made = each(wanted.chunks(RUNS_AT_ONCE), processors(), |wanted| {
         let mut made = Made::default();
         let outcome = wanted.iter().try_for_each(|wanted| made.make(storage, wanted));
-        all.lock().join(made);
+        let mut all = all.lock();
+        all.folders.extend(made.folders);
+        all.files.extend(made.files);
         outcome
     });
     let all = all.into_inner();
@@ -96,11 +98,6 @@ impl<'a> Made<'a> {
             wrote?;
         }
         Ok(())
-    }
-
-    fn join(&mut self, other: Self) {
-        self.folders.extend(other.folders);
-        self.files.extend(other.files);
     }
 
     /// Removes what was created; the first error counts. A later call would take folders left

@@ -87,7 +87,7 @@ pub struct Foreign {
 /// page's size, and a page needs disk space for all of it before a write through a map.
 pub const LARGEST_PAGE: usize = 2 << 20;
 
-/// File operations of the operating system; calls that change something are refused by default.
+/// File operations of the operating system; changes are refused by default.
 pub trait Storage: Send + Sync + fmt::Debug {
     /// Opens a regular file; refuses links, pipes and devices without blocking.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>>;
@@ -213,7 +213,6 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     fn read_many(&self, places: &[(u64, usize)]) -> io::Result<Vec<Vec<u8>>> {
         places.iter().map(|&(position, len)| self.read_most(position, len)).collect()
     }
-    /// Reads at most so many bytes.
     fn read_most(&self, position: u64, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; most];
         let read = self.read_at(&mut bytes, position)?;
@@ -330,7 +329,6 @@ pub fn if_reached<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The answer of a storage that only reads.
 pub fn read_only<T>(is_remote: bool) -> io::Result<T> {
     if !is_remote {
         return Err(io::ErrorKind::ReadOnlyFilesystem.into());

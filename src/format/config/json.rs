@@ -159,7 +159,7 @@ pub fn to_text(value: &Value) -> String {
     out
 }
 
-/// A field's value, perhaps as text, or an object of such texts.
+/// A field's value, perhaps as text, or an object of texts.
 #[derive(Clone, Copy)]
 pub enum Field<'a> {
     Value(&'a Value),
@@ -171,16 +171,16 @@ pub enum Field<'a> {
 #[must_use]
 pub fn object_to_text(fields: &[(&str, Field<'_>)]) -> String {
     let mut out = String::new();
-    write_object(&mut out, fields.iter().copied(), 0);
+    write_object(&mut out, &mut fields.iter().copied(), 0);
     out
 }
 
 fn write_object<'a>(
     out: &mut String,
-    fields: impl IntoIterator<Item = (&'a str, Field<'a>)>,
+    fields: &mut dyn Iterator<Item = (&'a str, Field<'a>)>,
     depth: usize,
 ) {
-    for (i, (key, value)) in fields.into_iter().enumerate() {
+    for (i, (key, value)) in fields.enumerate() {
         out.push(if i == 0 { '{' } else { ',' });
         new_line(out, depth + 1);
         write_string(out, key);
@@ -190,10 +190,10 @@ fn write_object<'a>(
             Field::Texts(texts) if texts.is_empty() => out.push_str("{}"),
             Field::Texts(texts) => {
                 out.reserve(texts.values().map(|text| text.len() * 3 / 2).sum());
-                let fields = texts.iter().map(|(key, text)| (&**key, Field::Text(text)));
-                write_object(out, fields, depth + 1);
+                let mut fields = texts.iter().map(|(key, text)| (&**key, Field::Text(text)));
+                write_object(out, &mut fields, depth + 1);
             }
-            // It was a value before.
+            // A value before.
             Field::Text(text) => {
                 write_value(out, &serde_json::from_str(text).unwrap_or_default(), depth + 1);
             }
@@ -217,8 +217,8 @@ fn write_value(out: &mut String, value: &Value, depth: usize) {
             out.push('}');
         }
         Value::Object(map) => {
-            let fields = map.iter().map(|(key, value)| (key.as_str(), Field::Value(value)));
-            write_object(out, fields, depth);
+            let mut fields = map.iter().map(|(key, value)| (key.as_str(), Field::Value(value)));
+            write_object(out, &mut fields, depth);
         }
         Value::Array(values) => {
             out.push('[');

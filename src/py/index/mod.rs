@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
 use crate::error::{Error, Result};
-use crate::files::{Os, Storage, StorageFile};
+use crate::files::{Os, Storage};
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
 use crate::format::java::key_hash_of;
 use crate::format::width::{clamp_u64, to_usize};
@@ -149,19 +149,15 @@ fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file:
         }
         opened => opened?,
     };
-    take_lock(&**file.file(), path)?;
-    match detect_layout(&**file.file(), path, Some(layout))? {
+    // A second writer would corrupt the chains.
+    let opened = &**file.file();
+    if !opened.try_lock(0..1).map_err(Error::io("lock", path))? {
+        return Err(Error::Locked { path: path.to_owned(), pid: opened.lock_holder() });
+    }
+    match detect_layout(opened, path, Some(layout))? {
         Detection::Proven(_) | Detection::Likely(_) => Ok(file),
         Detection::Unknown { reason, .. } => Err(Error::config("slots, entries", reason)),
     }
-}
-
-/// Locks the file: a second writer would corrupt the chains.
-fn take_lock(file: &dyn StorageFile, path: &Path) -> Result<()> {
-    if file.try_lock(0..1).map_err(Error::io("lock", path))? {
-        return Ok(());
-    }
-    Err(Error::Locked { path: path.to_owned(), pid: file.lock_holder() })
 }
 
 fn index_error(error: Error) -> PyErr {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
+use crate::error::Result;
 use crate::store::groups;
 
 use super::reading::{filter_of, messages};
@@ -82,10 +83,14 @@ pub(crate) struct GroupPlaces {
 
 impl GroupPlaces {
     /// The group; fails in a forked child.
-    fn live(&self) -> PyResult<&groups::ConsumerGroup> {
+    fn with_group<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&groups::ConsumerGroup) -> Result<T> + Send,
+    ) -> PyResult<T> {
         refuse_after_fork(self.generation)?;
         process::log_new(self.group.store());
-        Ok(&self.group)
+        Ok(py.detach(|| work(&self.group))?)
     }
 }
 
@@ -99,14 +104,12 @@ impl GroupPlaces {
 
     /// Numbers of a topic's queues, ascending.
     fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<i32>> {
-        let group = self.live()?;
-        Ok(py.detach(|| group.queues(topic))?)
+        self.with_group(py, |group| group.queues(topic))
     }
 
     /// Takes a queue for this handle alone; its place, or ``None`` while another has it.
     fn take(&self, py: Python<'_>, topic: &str, queue_id: i32) -> PyResult<Option<i64>> {
-        let group = self.live()?;
-        Ok(py.detach(|| group.take(topic, queue_id))?)
+        self.with_group(py, |group| group.take(topic, queue_id))
     }
 
     /// Whether places wait for a commit.
@@ -130,8 +133,7 @@ impl GroupPlaces {
         queue_id: i32,
         acks: Vec<(i64, i64, i64)>,
     ) -> PyResult<()> {
-        let group = self.live()?;
-        Ok(py.detach(|| group.ack(topic, queue_id, &acks))?)
+        self.with_group(py, |group| group.ack(topic, queue_id, &acks))
     }
 
     /// Reads messages from a place on: they, the span of each, the place behind all, and a loss.
@@ -146,10 +148,9 @@ impl GroupPlaces {
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         tags: Option<&str>,
     ) -> PyResult<Read<'py>> {
-        let group = self.live()?;
         let filter = filter_of(tags);
         let (found, next, lost) =
-            py.detach(|| group.read(topic, queue_id, place, max_messages, &filter))?;
+            self.with_group(py, |group| group.read(topic, queue_id, place, max_messages, &filter))?;
         let (records, spans) =
             found.into_iter().map(|found| (found.record, (found.after, found.end))).unzip();
         Ok((messages(py, records)?, spans, next, lost))
@@ -157,8 +158,7 @@ impl GroupPlaces {
 
     /// Sets the group's place in one queue.
     fn seek(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<()> {
-        let group = self.live()?;
-        Ok(py.detach(|| group.seek(topic, queue_id, queue_offset))?)
+        self.with_group(py, |group| group.seek(topic, queue_id, queue_offset))
     }
 
     /// Moves the group to its first message in flight; ``ranges`` behind it are done.
@@ -173,20 +173,17 @@ impl GroupPlaces {
         ranges: Vec<(i64, i64)>,
         end: i64,
     ) -> PyResult<()> {
-        let group = self.live()?;
-        Ok(py.detach(|| group.advance(topic, queue_id, place, ranges, end))?)
+        self.with_group(py, |group| group.advance(topic, queue_id, place, ranges, end))
     }
 
     /// Fails if another store lies at the path by now.
     fn check_place(&self, py: Python<'_>) -> PyResult<()> {
-        let group = self.live()?;
-        Ok(py.detach(|| group.check_place())?)
+        self.with_group(py, |group| group.check_place())
     }
 
     /// Commits the places that were set, durable on return.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        let group = self.live()?;
-        Ok(py.detach(|| group.commit())?)
+        self.with_group(py, |group| group.commit())
     }
 
     /// Lag in each queue, from the given places where there are any.
@@ -195,8 +192,7 @@ impl GroupPlaces {
         py: Python<'_>,
         places: BTreeMap<(String, i32), i64>,
     ) -> PyResult<Vec<values::GroupOffset>> {
-        let group = self.live()?;
-        let lag = py.detach(|| group.lag(&places))?;
+        let lag = self.with_group(py, |group| group.lag(&places))?;
         Ok(lag.into_iter().map(offset).collect())
     }
 

@@ -105,8 +105,7 @@ impl<'py> MessageFields<'py> {
         Ok(())
     }
 
-    /// Writes the property block to `out`, or returns the block that was given. `taken` are the
-    /// keys, where those given can be read only once.
+    /// Writes the property block to `out`, or returns the one given. `taken`: keys read before.
     #[inline]
     pub(super) fn to_block(
         &self,

@@ -238,8 +238,7 @@ impl Store {
         fields::no_others("Store.scan", others)?;
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;
-        let store = self.reading()?;
-        store.check_open()?;
+        let store = self.open_store()?;
         name_missing(&store, &filter, on_damage)?;
         let end = store.end_offset();
         let start = bound(start_physical_offset, 0).max(store.log().min_offset());

@@ -98,6 +98,12 @@ impl Store {
         self.reopen()
     }
 
+    pub(super) fn open_store(&self) -> PyResult<Arc<MessageStore>> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store)
+    }
+
     #[inline]
     fn newest(&self) -> Arc<MessageStore> {
         self.remote.as_ref().map_or_else(|| Arc::clone(&self.store), Listings::newest)

@@ -144,19 +144,16 @@ pub(crate) fn scan_filter(
     begin_ms: Option<i64>,
     end_ms: Option<i64>,
 ) -> PyResult<ScanFilter> {
-    let topics = match topics {
-        None => None,
-        Some(topics) => {
-            let mut names = HashSet::new();
-            crate::py::fields::each_text("topics", topics, |topic| {
-                names.insert(Box::from(topic.as_bytes()));
-                Ok(())
-            })?;
-            Some(names)
-        }
+    let names_of = |topics| {
+        let mut names = HashSet::new();
+        fields::each_text("topics", topics, |topic| {
+            names.insert(Box::from(topic.as_bytes()));
+            Ok(())
+        })?;
+        PyResult::Ok(names)
     };
     Ok(ScanFilter {
-        topics,
+        topics: topics.map(names_of).transpose()?,
         tags: filter_of(tags),
         begin_ms: begin_ms.unwrap_or(i64::MIN),
         end_ms: end_ms.unwrap_or(i64::MAX),
@@ -476,7 +473,6 @@ impl Store {
     ) -> PyResult<bool> {
         let mut store = self.reading()?;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-        // `None`: too far ahead.
         let deadline = Instant::now().checked_add(timeout);
         let left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let began = store.log().end_offset();
@@ -502,24 +498,18 @@ impl Store {
     /// First physical offset of the log; 0 in an empty store.
     #[getter]
     fn min_physical_offset(&self) -> PyResult<u64> {
-        let store = self.reading()?;
-        store.check_open()?;
-        Ok(store.log().min_offset())
+        Ok(self.open_store()?.log().min_offset())
     }
 
     /// End of the log; for a read-only store, of its view.
     #[getter]
     fn max_physical_offset(&self) -> PyResult<u64> {
-        let store = self.reading()?;
-        store.check_open()?;
-        Ok(store.log().end_offset())
+        Ok(self.open_store()?.log().end_offset())
     }
 
     #[getter]
     fn _readable_end(&self) -> PyResult<u64> {
-        let store = self.reading()?;
-        store.check_open()?;
-        Ok(store.end_offset())
+        Ok(self.open_store()?.end_offset())
     }
 
     /// Physical offset up to which the log is known to be durable.
@@ -536,17 +526,14 @@ impl Store {
     /// Physical offset up to which the log is dispatched to queues and index.
     #[getter]
     fn dispatched_offset(&self, py: Python<'_>) -> PyResult<u64> {
-        let store = self.reading()?;
-        store.check_open()?;
+        let store = self.open_store()?;
         Ok(py.detach(|| store.dispatched_offset())?)
     }
 
     /// Whether the index files fit the settings and can be used for key queries.
     #[getter]
     fn index_usable(&self) -> PyResult<bool> {
-        let store = self.reading()?;
-        store.check_open()?;
-        Ok(store.index_is_usable())
+        Ok(self.open_store()?.index_is_usable())
     }
 }
 

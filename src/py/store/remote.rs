@@ -70,15 +70,13 @@ impl PyObjects {
             };
             answer.map_err(|error| {
                 let text = error.value(py).to_string();
+                let mut slot = Slot::default();
                 let is_interrupt = !error.is_instance_of::<PyException>(py);
                 if is_interrupt {
                     // Other threads may wait for requests of this call.
                     let _ = self.objects.bind(py).call_method0("interrupted");
+                    slot = Arc::clone(&self.interrupt);
                 }
-                let slot = match is_interrupt {
-                    true => Arc::clone(&self.interrupt),
-                    false => Slot::default(),
-                };
                 *slot.lock() = Some(error);
                 io::Error::other(Raised { text, error: slot })
             })

@@ -110,7 +110,6 @@ const NAMES: [KnownName; 24] = [
     known("compaction", Some(Below::Tree), "RocketMQ's compacted topics"),
 ];
 
-/// Those that hold no messages, queues or keys.
 const STRUCTURES: [(&str, Structure, Unit); 7] = [
     ("epochFileCheckpoint", Structure::EpochFile, Unit::Epoch),
     ("epochFileCheckpoint.bak", Structure::EpochFile, Unit::Epoch),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::{Error, FormatError, PutStatus, Result, expected_got, start_of};
+use crate::error::{Error, FormatError, Result, expected_got, start_of};
 use crate::files::{Moved, Storage};
 use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
@@ -146,16 +146,9 @@ impl ConsumerGroup {
         store.check_open()?;
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(legal) {
-            let shown = start_of(name);
-            return Err(Error::InvalidMessage {
-                field: "group",
-                reason: expected_got(
-                    format!("1 to {LONGEST_NAME} letters, digits, %, |, _ and -"),
-                    format!("{shown:?}"),
-                ),
-                status: PutStatus::MessageIllegal,
-                limit: Some(LONGEST_NAME as u64),
-            });
+            let wanted = format!("1 to {LONGEST_NAME} letters, digits, %, |, _ and -");
+            let reason = expected_got(wanted, format!("{:?}", start_of(name)));
+            return Err(Error::beyond("group", Some(LONGEST_NAME as u64), reason));
         }
         let mut live = store.groups.lock();
         if live.contains(name) {

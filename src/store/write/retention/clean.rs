@@ -75,7 +75,7 @@ impl Writer {
         let (run, from) = (self.files.log.run(), self.files.log.min_offset());
         let to = run.files().get(verdicts.len()).map_or(from, |next| next.base_offset);
         let planned = self.describe(&verdicts, from, to);
-        let _ = self.cleaning.pending_notices.record(&self.files, planned.clone());
+        let _ = self.cleaning.pending_notices.record(&self.files, &planned);
         let (mut gone, mut outcome) = (0, Ok(()));
         for verdict in &verdicts {
             // Excludes flushes of these files.

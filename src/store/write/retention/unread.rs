@@ -111,14 +111,24 @@ struct Kept {
     in_file: usize,
 }
 
-impl PendingNotices {
-    pub(crate) fn record(&self, files: &StoreFiles, deletion: Deletion) -> Result<()> {
-        let mut kept = self.0.lock();
-        let before = kept.deletions.iter().map(|(_, deletion)| deletion);
-        let all: Vec<_> = before.chain([&deletion]).collect();
-        write(&*files.storage, &files.paths, &all)?;
-        kept.in_file = all.len();
+impl Kept {
+    fn write(&mut self, files: &StoreFiles, more: Option<&Deletion>) -> Result<()> {
+        let path = files.paths.deleted();
+        let all = self.deletions.iter().map(|(_, deletion)| deletion).chain(more);
+        let all: Vec<_> = all.map(|Deletion { from, to, text }| json!([from, to, text])).collect();
+        let count = all.len();
+        match count {
+            0 => files.storage.remove_if_there(&path)?,
+            _ => lock::replace(&*files.storage, &path, Value::Array(all).to_string().as_bytes())?,
+        }
+        self.in_file = count;
         Ok(())
+    }
+}
+
+impl PendingNotices {
+    pub(crate) fn record(&self, files: &StoreFiles, deletion: &Deletion) -> Result<()> {
+        self.0.lock().write(files, Some(deletion))
     }
 
     pub(crate) fn notify(&self, notices: &Notices, deletion: Deletion) {
@@ -133,9 +143,7 @@ impl PendingNotices {
         let mut kept = self.0.lock();
         kept.deletions.retain(|(number, _)| !files.notices.is_taken(*number));
         if kept.deletions.len() != kept.in_file {
-            let all: Vec<_> = kept.deletions.iter().map(|(_, deletion)| deletion).collect();
-            write(&*files.storage, &files.paths, &all)?;
-            kept.in_file = all.len();
+            kept.write(files, None)?;
         }
         Ok(())
     }
@@ -161,15 +169,6 @@ impl PendingNotices {
         }
         pending_notices
     }
-}
-
-fn write(storage: &dyn Storage, paths: &StorePaths, deletions: &[&Deletion]) -> Result<()> {
-    let path = paths.deleted();
-    if deletions.is_empty() {
-        return storage.remove_if_there(&path);
-    }
-    let each = deletions.iter().map(|Deletion { from, to, text }| json!([from, to, text]));
-    lock::replace(storage, &path, Value::Array(each.collect()).to_string().as_bytes())
 }
 
 fn load(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<Deletion>> {
