@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mqstore
 from mqstore.care.pending import PendingMessages
-from mqstore.care.unread import Deleted
+from mqstore.care.unread import Deleted, offsets_by_topic
 from mqstore.errors import needs
 from mqstore.store import connect, is_remote, root_of
 
@@ -32,7 +32,7 @@ with needs("metrics", "mqstore.metrics"):
     from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreCollector"]
 
-Samples: TypeAlias = "list[tuple[dict[str, str], float]]"
+_Sample: TypeAlias = "tuple[dict[str, str], float]"
+_Found: TypeAlias = "tuple[str, str, Sequence[_Sample]]"
+"""Name of a metric, what it tells, and its values."""
 
 # `DefaultStoreMetricsManager` says the same of every store.
 _STORAGE = {"storage_type": "local", "storage_medium": "disk"}
@@ -136,36 +138,56 @@ class StoreCollector(Collector):
             StoreIOError: The operating system refused something.
         """
         with mqstore.open(self._path, config=self._config) as store:
-            yield from self._storage(store)
-            yield self._messages_in(store)
-            deleted = Deleted(store)
-            yield from self._deleted(store, deleted)
-            yield from self._lag(store, deleted)
-            yield from self._pending(store)
-            if self._backup is not None:
-                yield from self._kept(self._backup, store)
+            for name, text, samples in self._found(store):
+                is_counter = name.endswith("_total")
+                family = (CounterMetricFamily if is_counter else GaugeMetricFamily)(name, text)
+                for labels, value in samples:
+                    family.add_sample(name, self._labels | labels, value)
+                yield family
 
-    def _kept(self, backup: str | os.PathLike[str], store: Store) -> Iterator[Metric]:
+    def _found(self, store: Store) -> Iterator[_Found]:
+        yield from self._storage(store)
+        counts: dict[str, int] = {}
+        for queue in store.queues():
+            counts[queue.topic] = counts.get(queue.topic, 0) + queue.max_offset
+        yield (
+            "rocketmq_messages_in_total",
+            "Total number of incoming messages",
+            [
+                ({"topic": topic, "is_system": _truth(_is_system(topic))}, count)
+                for topic, count in counts.items()
+            ],
+        )
+        deleted = Deleted(store)
+        text = "Bytes deleted from the log"
+        yield "mqstore_deleted_bytes_total", text, [({}, store.min_physical_offset)]
+        gone = [({"topic": name}, sum(firsts.values())) for name, firsts in deleted.firsts.items()]
+        yield "mqstore_deleted_messages_total", "Messages deleted", gone
+        yield from self._lag(store, deleted)
+        yield from self._pending(store)
+        if self._backup is not None:
+            yield from self._kept(self._backup, store)
+
+    def _kept(self, backup: str | os.PathLike[str], store: Store) -> Iterator[_Found]:
         from mqstore.backup.moment import newest_snapshot
 
         found = None
         with contextlib.suppress(mqstore.StoreError):
             found = newest_snapshot(backup, self._backup_options)
-        samples: Samples = [({}, int(found is not None))]
-        yield self._gauge("mqstore_backup_up", "Whether the backup can be read", samples)
+        text = "Whether the backup can be read"
+        yield "mqstore_backup_up", text, [({}, int(found is not None))]
         if found is not None:
             age: float = self._now_ms() // 1000 - found.time_ms // 1000
             if age < -60:  # a clock was wrong; the alert is to fire
                 age = math.inf
-            name = "mqstore_backup_age_seconds"
-            yield self._gauge(name, "Age of the newest snapshot", [({}, age)])
+            yield "mqstore_backup_age_seconds", "Age of the newest snapshot", [({}, age)]
             begin, end = store.min_physical_offset, store.max_physical_offset
             # A log that does not reach the backup's is another one.
             behind = end - (found.end_offset if begin <= found.end_offset <= end else begin)
-            name = "mqstore_backup_behind_bytes"
-            yield self._gauge(name, "Bytes of the log that the backup lacks", [({}, behind)])
+            text = "Bytes of the log that the backup lacks"
+            yield "mqstore_backup_behind_bytes", text, [({}, behind)]
 
-    def _storage(self, store: Store) -> Iterator[Metric]:
+    def _storage(self, store: Store) -> Iterator[_Found]:
         used = _used_bytes(store)
         end = store.max_physical_offset
         unflushed, undispatched = end - store.flushed_offset, end - store.dispatched_offset
@@ -174,82 +196,53 @@ class StoreCollector(Collector):
             ("flush_behind_bytes", "Broker flush behind bytes", unflushed),
             ("dispatch_behind_bytes", "Broker dispatch behind bytes", undispatched),
         ):
-            yield self._gauge(f"rocketmq_storage_{name}", text, [(_STORAGE, max(value, 0))])
+            yield f"rocketmq_storage_{name}", text, [(_STORAGE, max(value, 0))]
         oldest = next(store.scan(on_error="skip", decompress=False), None)
         if oldest is not None and oldest.store_timestamp_ms > 0:
-            age_ms = self._now_ms() - oldest.store_timestamp_ms
-            name = "rocketmq_storage_message_reserve_time"
-            yield self._gauge(name, "Broker message reserve time", [(_STORAGE, age_ms)])
+            age = [(_STORAGE, self._now_ms() - oldest.store_timestamp_ms)]
+            yield "rocketmq_storage_message_reserve_time", "Broker message reserve time", age
 
-    def _messages_in(self, store: Store) -> Metric:
-        counts: dict[str, int] = {}
-        for queue in store.queues():
-            counts[queue.topic] = counts.get(queue.topic, 0) + queue.max_offset
-        samples: Samples = [
-            ({"topic": topic, "is_system": _truth(_is_system(topic))}, count)
-            for topic, count in counts.items()
-        ]
-        family = CounterMetricFamily(
-            "rocketmq_messages_in_total", "Total number of incoming messages"
-        )
-        return self._filled(family, samples)
+    def _lag(self, store: Store, deleted: Deleted) -> Iterator[_Found]:
+        missed: list[_Sample] = []
+        negative: list[_Sample] = []
+        lags: list[_Sample] = []
+        latencies: list[_Sample] = []
+        for (group, topic), queues in offsets_by_topic(store).items():
+            place = {"consumer_group": group, "topic": topic}
+            labels = {
+                **place,
+                "is_retry": _truth(topic.startswith(_RETRY_PREFIX)),
+                "is_system": _truth(_is_system(topic, group)),
+            }
+            if below := sum(queue.queue_offset < 0 for queue in queues):
+                negative.append((place, below))
+            if gone := deleted.in_topic(topic, queues):
+                missed.append((place, gone))
+            lags.append((labels, sum(queue.lag for queue in queues)))
+            latencies.append((labels, self._latency_ms(store, queues)))
+        text = "Messages deleted before the group read them"
+        yield "mqstore_consumer_deleted_messages", text, missed
+        text = "Queues of which the group's offset is negative"
+        yield "mqstore_consumer_negative_offsets", text, negative
+        yield "rocketmq_consumer_lag_messages", "Consumer lag messages", lags
+        yield "rocketmq_consumer_lag_latency", "Consumer lag time", latencies
 
-    def _deleted(self, store: Store, deleted: Deleted) -> Iterator[Metric]:
-        family = CounterMetricFamily("mqstore_deleted_bytes_total", "Bytes deleted from the log")
-        yield self._filled(family, [({}, store.min_physical_offset)])
-        samples: Samples = [
-            ({"topic": topic}, sum(firsts.values())) for topic, firsts in deleted.firsts.items()
-        ]
-        family = CounterMetricFamily("mqstore_deleted_messages_total", "Messages deleted")
-        yield self._filled(family, samples)
-
-    def _lag(self, store: Store, deleted: Deleted) -> Iterator[Metric]:
-        missed: Samples = []
-        negative: Samples = []
-        lags: Samples = []
-        latencies: Samples = []
-        for group, offsets in sorted(store.groups().items()):
-            topics: dict[str, list[GroupOffset]] = {}
-            for offset in offsets:
-                topics.setdefault(offset.topic, []).append(offset)
-            for topic, queues in topics.items():
-                labels = {
-                    "consumer_group": group,
-                    "topic": topic,
-                    "is_retry": _truth(topic.startswith(_RETRY_PREFIX)),
-                    "is_system": _truth(_is_system(topic, group)),
-                }
-                gone = deleted.in_topic(topic, queues)
-                below = sum(queue.queue_offset < 0 for queue in queues)
-                if below:
-                    negative.append(({"consumer_group": group, "topic": topic}, below))
-                if gone:
-                    missed.append(({"consumer_group": group, "topic": topic}, gone))
-                lags.append((labels, sum(queue.lag for queue in queues)))
-                latencies.append((labels, self._latency_ms(store, queues)))
-        name = "mqstore_consumer_deleted_messages"
-        yield self._gauge(name, "Messages deleted before the group read them", missed)
-        name = "mqstore_consumer_negative_offsets"
-        yield self._gauge(name, "Queues of which the group's offset is negative", negative)
-        yield self._gauge("rocketmq_consumer_lag_messages", "Consumer lag messages", lags)
-        yield self._gauge("rocketmq_consumer_lag_latency", "Consumer lag time", latencies)
-
-    def _pending(self, store: Store) -> Iterator[Metric]:
+    def _pending(self, store: Store) -> Iterator[_Found]:
         found = PendingMessages(store, self._now_ms()).report()
 
         def labels(row: DeadLetters | WaitingRetries) -> dict[str, str]:
             return {"consumer_group": row.group, "topic": row.origin_topic or ""}
 
-        name = "mqstore_half_messages"
-        yield self._gauge(name, "Transactions without an end", [({}, found.half_messages)])
-        name = "mqstore_overdue_messages"
-        yield self._gauge(name, "Messages whose time has passed", [({}, found.overdue_messages)])
-        name = "mqstore_pending_unread_queues"
-        yield self._gauge(name, "Queues that these counts lack in part", [({}, len(found.unread))])
-        dead: Samples = [(labels(row), row.messages) for row in found.dead_letters]
-        yield self._gauge("mqstore_dead_letters", "Dead letters", dead)
-        waiting: Samples = [(labels(row), row.messages + row.scheduled) for row in found.retries]
-        yield self._gauge("mqstore_waiting_retries", "Redeliveries that wait", waiting)
+        for name, text, count in (
+            ("half_messages", "Transactions without an end", found.half_messages),
+            ("overdue_messages", "Messages whose time has passed", found.overdue_messages),
+            ("pending_unread_queues", "Queues that these counts lack in part", len(found.unread)),
+        ):
+            yield f"mqstore_{name}", text, [({}, count)]
+        dead = [(labels(row), row.messages) for row in found.dead_letters]
+        yield "mqstore_dead_letters", "Dead letters", dead
+        waiting = [(labels(row), row.messages + row.scheduled) for row in found.retries]
+        yield "mqstore_waiting_retries", "Redeliveries that wait", waiting
 
     def _latency_ms(self, store: Store, queues: list[GroupOffset]) -> int:
         """How long ago the oldest message was stored that the group has not consumed."""
@@ -259,15 +252,6 @@ class StoreCollector(Collector):
                 read = store.read(queue.topic, queue.queue_id, queue.queue_offset, max_messages=1)
                 oldest += [message.store_timestamp_ms for message in read.messages]
         return max(self._now_ms() - min(oldest), 0) if oldest else 0
-
-    def _gauge(self, name: str, text: str, samples: Samples) -> Metric:
-        return self._filled(GaugeMetricFamily(name, text), samples)
-
-    def _filled(self, family: Metric, samples: Samples) -> Metric:
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        for labels, value in samples:
-            family.add_sample(name, self._labels | labels, value)
-        return family
 
 
 def _is_system(topic: str, group: str = "") -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import mqstore
 from mqstore._names import is_system_group, is_system_topic, table_names
 from mqstore._native import _keep_config
+from mqstore.care.unread import OFFSET_TABLES
 from mqstore.errors import CorruptionError
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ Backup: TypeAlias = "dict[tuple[str, str, int], int]"
 """Offsets by group, topic and queue."""
 
 _RETRY = "%RETRY%"
-TABLES = ("consumerOffset.json", "lmqConsumerOffset.json")
-"""Files of consumer offsets below ``config``."""
 
 
 def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
@@ -38,7 +37,7 @@ def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
 def backup_offsets(root: str) -> Backup:
     """Returns the offsets of the backups of the tables that can be read."""
     found: Backup = {}
-    for name in TABLES:
+    for name in OFFSET_TABLES:
         path = Path(root, "config", f"{name}.bak")
         try:
             table = json.loads(mqstore.read_config_json(path))["offsetTable"]
@@ -53,7 +52,7 @@ def backup_offsets(root: str) -> Backup:
 
 def keep(root: str) -> Iterator[Path]:
     """Copies each table of offsets to a numbered name; yields the copies."""
-    for name in TABLES:
+    for name in OFFSET_TABLES:
         copy = _keep_config(Path(root, "config", name))
         if copy is not None:
             yield Path(copy)
@@ -72,7 +71,7 @@ def put_aside(store: Store) -> Iterator[Path]:
             path = Path(error.path or "")
             path = path.with_name(path.name.removesuffix(".bak"))
             named = [path, path.with_name(f"{path.name}.bak")]
-            there = [one for one in named if path.name in TABLES and one.is_file()]
+            there = [one for one in named if path.name in OFFSET_TABLES and one.is_file()]
             if not there:
                 raise
             yield from map(_renamed, there)

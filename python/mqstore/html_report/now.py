@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import mqstore
 from mqstore.care.pending import resend_command
-from mqstore.care.unread import Deleted
+from mqstore.care.unread import GroupReader
 from mqstore.store import is_remote
 from mqstore.text import count_text
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-    from mqstore import Diagnosis, GroupOffset, PendingReport, Store
+    from mqstore import Diagnosis, PendingReport, Store
     from mqstore.config import ConfigLike
     from mqstore.files.layout import FileGroup
 
@@ -38,10 +38,10 @@ class LagRow:
 
     group: str
     topic: str
-    queues: int = 0
-    lag: int = 0
-    deleted: int = 0
-    oldest_ms: int | None = None
+    queues: int
+    lag: int
+    deleted: int
+    oldest_ms: int | None
 
 
 @dataclass(slots=True)
@@ -115,30 +115,8 @@ def present_state(
 
 def lags(store: Store) -> list[LagRow]:
     """The lag of each group in each topic, the largest first."""
-    deleted = Deleted(store)
-    rows: dict[tuple[str, str], LagRow] = {}
-    for group, offsets in store.groups().items():
-        topics: dict[str, list[GroupOffset]] = {}
-        for offset in offsets:
-            topics.setdefault(offset.topic, []).append(offset)
-            row = rows.setdefault((group, offset.topic), LagRow(group, offset.topic))
-            row.queues += 1
-            row.lag += max(offset.lag, 0)
-            oldest = _oldest_ms(store, offset, deleted.first(offset))
-            if oldest is not None:
-                row.oldest_ms = min(oldest, row.oldest_ms or oldest)
-        for topic, queues in topics.items():
-            rows[group, topic].deleted = deleted.in_topic(topic, queues)
-    return sorted(rows.values(), key=lambda row: (-row.lag, row.group, row.topic))
-
-
-def _oldest_ms(store: Store, offset: GroupOffset, first: int) -> int | None:
-    """When the first message was stored that the group has not taken."""
-    begin = max(offset.queue_offset, first)
-    if begin >= offset.max_offset:
-        return None
-    try:
-        read = store.read(offset.topic, offset.queue_id, begin, max_messages=1)
-    except mqstore.StoreError:
-        return None  # among the findings
-    return read.messages[0].store_timestamp_ms if read.messages else None
+    names = ("group", "topic", "queues", "lag", "deleted_unread", "oldest_unread_timestamp_ms")
+    # What cannot be read is among the findings.
+    found = GroupReader(store, (mqstore.StoreError,)).topics(None)
+    rows = (LagRow(*(row[name] for name in names)) for row in found)
+    return sorted(rows, key=lambda row: (-row.lag, row.group, row.topic))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import mqstore
-from mqstore.care.unread import Deleted
+from mqstore.care.unread import GroupReader
 from mqstore.cli.names import check_group, check_topics
 from mqstore.cli.options import (
     config_and_output_options,
@@ -21,9 +19,8 @@ from mqstore.cli.options import (
     read_command,
     topics_option,
 )
-from mqstore.cli.output import Column, Output, Row, Rows, columns, known, note
+from mqstore.cli.output import Column, Output, Row, columns, note
 from mqstore.cli.resetting import (
-    TABLES,
     backup_offsets,
     commit,
     keep,
@@ -32,13 +29,11 @@ from mqstore.cli.resetting import (
     reset,
 )
 from mqstore.cli.units import Parsed
-from mqstore.store import below, root_of
 from mqstore.text import age_text, count_text, escape, parse_time, time_text
 
 if TYPE_CHECKING:
     from mqstore import GroupOffset, Store
 
-_QUEUE = ("topic", "queue_id", "queue_offset", "max_offset", "lag")
 _PLACES = columns("group", "topic", "queue_id", Column("was", right=True), "queue_offset")
 
 
@@ -184,67 +179,3 @@ def _reset(
     if not apply:
         note("nothing was changed; --apply does it")
     return 0
-
-
-class GroupReader:
-    """The rows, and what could not be read for them."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._deleted = Deleted(store)
-        files = (below(root_of(store), "config", name) for name in TABLES)
-        written = [file.stat().st_mtime_ns // 1_000_000 for file in files if file.is_file()]
-        self._written_ms = max(written, default=None)
-        self.unreadable: list[str] = []
-        self.found = False
-
-    def queues(self, group: str | None) -> Rows:
-        """A row for each queue of a group."""
-        for name, offsets in sorted(self._store.groups().items()):
-            if group not in {None, name}:
-                continue
-            for offset in offsets:
-                self.found = True
-                yield {
-                    "group": name,
-                    **{name: getattr(offset, name) for name in _QUEUE},
-                    "oldest_unread_timestamp_ms": self._oldest_ms(offset),
-                    "deleted_unread": self._deleted.in_queue(offset),
-                    "negative": offset.queue_offset < 0,
-                    "beyond_end": max(offset.queue_offset - offset.max_offset, 0),
-                    "offsets_timestamp_ms": self._written_ms,
-                }
-
-    def topics(self, group: str | None) -> Rows:
-        """A row for each topic of a group."""
-        place = itemgetter("group", "topic")
-        offsets: dict[tuple[str, str], list[GroupOffset]] = {}
-        for name, found in self._store.groups().items():
-            for offset in found:
-                offsets.setdefault((name, offset.topic), []).append(offset)
-        for (name, topic), rows in groupby(sorted(self.queues(group), key=place), place):
-            queues = list(rows)
-            oldest = (queue["oldest_unread_timestamp_ms"] for queue in queues)
-            yield {
-                "group": name,
-                "topic": topic,
-                "queues": len(queues),
-                "lag": sum(queue["lag"] for queue in queues),
-                "oldest_unread_timestamp_ms": min(known(oldest), default=None),
-                "deleted_unread": self._deleted.in_topic(topic, offsets[name, topic]),
-                "negative": any(queue["negative"] for queue in queues),
-                "beyond_end": sum(queue["beyond_end"] for queue in queues),
-                "offsets_timestamp_ms": self._written_ms,
-            }
-
-    def _oldest_ms(self, offset: GroupOffset) -> int | None:
-        """When the first message was stored that the group has not taken."""
-        begin = max(offset.queue_offset, self._deleted.first(offset))
-        if begin >= offset.max_offset:
-            return None
-        try:
-            read = self._store.read(offset.topic, offset.queue_id, begin, max_messages=1)
-        except (mqstore.CorruptionError, mqstore.NotDispatchedError) as error:
-            self.unreadable.append(str(error))
-            return None
-        return read.messages[0].store_timestamp_ms if read.messages else None
