@@ -41,93 +41,72 @@ _QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
 _ENTRY_BYTES = 20
 
 
-def _of_message(*names: str) -> list[pa.Field]:
-    return [_MESSAGE.field(name) for name in names]
+_TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
+_PLACE = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_size")
+
+
+def _columns(*names: str, **own: pa.DataType) -> list[pa.Field]:
+    """Columns of a message, and behind them others with their types."""
+    return [*map(_MESSAGE.field, names), *(pa.field(name, kind) for name, kind in own.items())]
 
 
 _SCHEMAS: Mapping[str, pa.Schema] = {
     "messages": _MESSAGE,
-    "raw": pa.schema(
-        [
-            *_of_message("broker", "topic", "queue_id", "queue_offset", "physical_offset"),
-            *_of_message("store_size"),
-            ("record", pa.binary()),
-            *_of_message("error"),
-        ]
-    ),
+    "raw": pa.schema([*_columns(*_PLACE, record=pa.binary()), *_columns("error")]),
     "dispatch": pa.schema(
         [
-            *_of_message("broker", "topic", "queue_id", "queue_offset", "physical_offset"),
-            *_of_message("store_size"),
-            ("tags_code", pa.int64()),
-            *_of_message("store_timestamp", "sys_flag", "keys", "unique_key"),
+            *_columns(*_PLACE, tags_code=_LONG),
+            *_columns("store_timestamp", "sys_flag", "keys", "unique_key"),
         ]
     ),
     "consumequeue": pa.schema(
         [
-            *_of_message("broker", "topic", "queue_id", "queue_offset", "physical_offset"),
-            *_of_message("store_size"),
-            ("tags_code", pa.int64()),
-            ("message_count", pa.int16()),
-            *_of_message("store_timestamp"),
+            *_columns(*_PLACE, tags_code=_LONG, message_count=pa.int16()),
+            *_columns("store_timestamp"),
         ]
     ),
     "index": pa.schema(
         [
-            *_of_message("broker"),
-            ("file", pa.string()),
-            ("number", pa.int32()),
-            ("key_hash", pa.int32()),
-            *_of_message("physical_offset", "store_timestamp"),
-            ("prev_entry", pa.int32()),
+            *_columns("broker", file=_TEXT, number=_INT, key_hash=_INT),
+            *_columns("physical_offset", "store_timestamp", prev_entry=_INT),
         ]
     ),
     "files": pa.schema(
-        [
-            *_of_message("broker"),
-            ("path", pa.string()),
-            ("structure", pa.string()),
-            ("size", pa.int64()),
-            ("allocated", pa.int64()),
-            ("modified", _TIME),
-        ]
+        _columns("broker", path=_TEXT, structure=_TEXT, size=_LONG, allocated=_LONG, modified=_TIME)
     ),
     "checkpoint": pa.schema(
-        [
-            *_of_message("broker"),
-            ("physic_msg_timestamp", _TIME),
-            ("logics_msg_timestamp", _TIME),
-            ("index_msg_timestamp", _TIME),
-            ("master_flushed_offset", pa.int64()),
-            ("confirm_physical_offset", pa.int64()),
-            ("logics_physical_offset", pa.int64()),
-            ("min_physical_offset", pa.int64()),
-            ("max_physical_offset", pa.int64()),
-            ("dispatched_offset", pa.int64()),
-            ("abort", pa.bool_()),
-        ]
+        _columns(
+            "broker",
+            physic_msg_timestamp=_TIME,
+            logics_msg_timestamp=_TIME,
+            index_msg_timestamp=_TIME,
+            master_flushed_offset=_LONG,
+            confirm_physical_offset=_LONG,
+            logics_physical_offset=_LONG,
+            min_physical_offset=_LONG,
+            max_physical_offset=_LONG,
+            dispatched_offset=_LONG,
+            abort=pa.bool_(),
+        )
     ),
     "offsets": pa.schema(
         [
-            *_of_message("broker"),
-            ("consumer_group", pa.string()),
-            *_of_message("topic", "queue_id", "queue_offset"),
-            ("max_offset", pa.int64()),
-            ("lag", pa.int64()),
+            *_columns("broker", consumer_group=_TEXT),
+            *_columns("topic", "queue_id", "queue_offset", max_offset=_LONG, lag=_LONG),
         ]
     ),
     "damage": pa.schema(
-        [
-            *_of_message("broker"),
-            ("code", pa.string()),
-            ("severity", pa.string()),
-            ("path", pa.string()),
-            ("offset", pa.int64()),
-            ("expected", pa.string()),
-            ("found", pa.string()),
-            ("message", pa.string()),
-            ("fix", pa.string()),
-        ]
+        _columns(
+            "broker",
+            code=_TEXT,
+            severity=_TEXT,
+            path=_TEXT,
+            offset=_LONG,
+            expected=_TEXT,
+            found=_TEXT,
+            message=_TEXT,
+            fix=_TEXT,
+        )
     ),
 }
 
@@ -358,9 +337,8 @@ def _checkpoint(part: StructurePart, options: ReadOptions) -> Iterator[pa.Record
         checkpoint = mqstore.Checkpoint(path)
         for name in ("physic", "logics", "index"):
             row[f"{name}_msg_timestamp"] = _micros(getattr(checkpoint, f"{name}_msg_timestamp_ms"))
-        row["master_flushed_offset"] = checkpoint.master_flushed_offset
-        row["confirm_physical_offset"] = checkpoint.confirm_physical_offset
-        row["logics_physical_offset"] = checkpoint.logics_physical_offset
+        for name in ("master_flushed", "confirm_physical", "logics_physical"):
+            row[f"{name}_offset"] = getattr(checkpoint, f"{name}_offset")
     yield _rows([row], "checkpoint")
 
 
@@ -374,14 +352,7 @@ def _micros(milliseconds: int) -> int | None:
 def _offsets(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     with mqstore.open(options.root(part.store), config=options.config) as store:
         rows = [
-            {
-                "consumer_group": group,
-                "topic": one.topic,
-                "queue_id": one.queue_id,
-                "queue_offset": one.queue_offset,
-                "max_offset": one.max_offset,
-                "lag": one.lag,
-            }
+            {"consumer_group": group, **{name: getattr(one, name) for name in one.__match_args__}}
             for group, offsets in sorted(store.groups().items())
             for one in offsets
             if _chooses(options, one.topic, one.queue_id)
