@@ -237,20 +237,29 @@ def output_options(command: Function) -> Function:
     return as_json(as_jsonl(with_output))
 
 
-def config_and_output_options(command: Function) -> Function:
-    """``--config``, ``--json`` and ``--jsonl``; the command gets an ``Output`` first."""
-    return config_option(output_options(command))
+def command(
+    name: str, cls: type[click.Command] = click.Command, **more: Any
+) -> Callable[[Function], click.Command]:
+    """A command whose last options are ``--config``, ``--json`` and ``--jsonl``.
+
+    Its function gets an ``Output`` first.
+    """
+
+    def decorate(function: Function) -> click.Command:
+        others = vars(function).pop("__click_params__", [])
+        made = config_option(output_options(function))
+        # click has the last option first.
+        vars(made)["__click_params__"] += others
+        return click.command(name, cls, **more)(made)
+
+    return decorate
 
 
 def read_command(
     name: str, cls: type[click.Command] = click.Command, **more: Any
 ) -> Callable[[Function], click.Command]:
-    """A command with the store that it reads as its first argument."""
-
-    def decorate(function: Function) -> click.Command:
-        return click.command(name, cls, **more)(read_argument()(function))
-
-    return decorate
+    """Such a command with the store that it reads as its first argument."""
+    return lambda function: command(name, cls, **more)(read_argument()(function))
 
 
 def open_to_change(path: str, config: str | None) -> mqstore.Store:

@@ -7,19 +7,18 @@ from typing import Any
 import click
 
 import mqstore
-from mqstore.cli.options import config_and_output_options, flag, option, store_argument
+from mqstore.cli.options import command, flag, option, store_argument
 from mqstore.cli.output import Lines, Output, as_document
 from mqstore.text import count_text, escape
 
 _KINDS = click.Choice(["file", "rocksdb"])
 
 
-@click.command("convert", short_help="Move queues and index to RocksDB, or back.")
+@command("convert", short_help="Move queues and index to RocksDB, or back.")
 @store_argument
 @option("--queues", None, "Where the queues are to lie.", type=_KINDS)
 @option("--index", None, "Where the index is to lie.", type=_KINDS)
 @flag("--apply", "Do it; the old ones are kept in quarantine.")
-@config_and_output_options
 def convert_command(output: Output, store: str, apply: bool, **options: Any) -> None:
     """Move queues and index between files and RocksDB while no broker runs.
 

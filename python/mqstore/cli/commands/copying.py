@@ -12,7 +12,7 @@ from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     allow_empty_option,
     begin_end_options,
-    config_and_output_options,
+    command,
     flag,
     open_store,
     option,
@@ -84,7 +84,6 @@ _MOST_SHOWN = 20
     type=click.Choice(["zeros", "drop"]),
 )
 @allow_empty_option
-@config_and_output_options
 def copy_command(
     output: Output,
     store: str,
@@ -116,11 +115,10 @@ def _copy_lines(report: mqstore.CopyReport) -> Lines:
         yield from table_lines(left_as_is, _LEFT_AS_IS)
 
 
-@click.command("diff", short_help="Compare the messages of two stores.")
+@command("diff", short_help="Compare the messages of two stores.")
 @read_argument("a")
 @read_argument("b", has_options=False)
 @flag("--lost", "Only list the messages that B lacks, with their keys.")
-@config_and_output_options
 def diff_command(output: Output, a: str, b: str, lost: bool, config: str | None) -> int:
     """Compare two stores queue by queue: what B lacks, has beside, or has with other content.
 

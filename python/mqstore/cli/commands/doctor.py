@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 import mqstore
-from mqstore.cli.options import config_and_output_options, read_command
+from mqstore.cli.options import read_command
 from mqstore.cli.output import Lines, Output, as_document
 from mqstore.cli.progress import progress
 from mqstore.text import count_text, escape, time_text
@@ -26,7 +26,6 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 @read_command("doctor", short_help="Name what is wrong, and the commands that cure it.")
-@config_and_output_options
 def doctor_command(output: Output, store: str, config: str | None) -> int:
     """Name the broken states that a store is in, and give a verdict.
 

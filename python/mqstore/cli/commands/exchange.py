@@ -13,7 +13,7 @@ from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     allow_empty_option,
     begin_end_options,
-    config_and_output_options,
+    command,
     flag,
     option,
     read_command,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 )
 @flag("--skip-damage", "The same as --on-error skip.")
 @allow_empty_option
-@config_and_output_options
 def export_command(
     output: Output,
     store: str,
@@ -72,10 +71,9 @@ def export_command(
     return note_skipped(report.skipped_ranges, report.skipped_bytes, lists)
 
 
-@click.command("import", short_help="Make a store of an export.")
+@command("import", short_help="Make a store of an export.")
 @click.argument("source", type=click.Path())
 @click.argument("store", type=click.Path())
-@config_and_output_options
 def import_command(output: Output, source: str, store: str, config: str | None) -> None:
     """Create the store STORE from an export, or from a file .jsonl, .parquet or .arrow.
 

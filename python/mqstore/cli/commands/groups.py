@@ -11,7 +11,6 @@ import mqstore
 from mqstore.care.unread import GroupReader
 from mqstore.cli.names import check_group, check_topics
 from mqstore.cli.options import (
-    config_and_output_options,
     flag,
     open_store,
     open_to_change,
@@ -78,7 +77,6 @@ def _read_place(text: str) -> str | int:
 @topics_option("Reset only these.")
 @flag("--only-negative", "Reset only queues with a negative offset.")
 @flag("--apply", "Set the groups to the place of --reset-to.")
-@config_and_output_options
 def groups_command(
     output: Output,
     store: str,

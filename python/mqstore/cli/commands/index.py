@@ -10,15 +10,7 @@ import click
 import mqstore
 from mqstore._names import nearest, recent_keys
 from mqstore.cli.names import check_topics
-from mqstore.cli.options import (
-    config_and_output_options,
-    flag,
-    limit_option,
-    open_store,
-    option,
-    read_command,
-    topics_option,
-)
+from mqstore.cli.options import flag, limit_option, open_store, option, read_command, topics_option
 from mqstore.cli.output import Column, Output, Row, Rows, columns, note
 from mqstore.files.layout import index_files, open_index_files
 from mqstore.store import root_of
@@ -65,7 +57,6 @@ _HEADER = (
 )
 @topics_option()
 @limit_option(None, "entries")
-@config_and_output_options
 def index_command(
     output: Output,
     store: str,

@@ -12,7 +12,7 @@ import mqstore
 from mqstore._names import lite_names
 from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
 from mqstore.cli.messages import STAND_INS
-from mqstore.cli.options import config_and_output_options, flag, open_store, option, read_command
+from mqstore.cli.options import flag, open_store, option, read_command
 from mqstore.cli.output import Column, Lines, Output, Row, columns, known, note, table_lines
 from mqstore.files.layout import index_files, list_files, open_index_files
 from mqstore.store import below, is_remote, root_of
@@ -43,7 +43,6 @@ _MOST_COUNTED = 64 << 20
 
 
 @read_command("info")
-@config_and_output_options
 def info_command(output: Output, store: str, config: str | None) -> None:
     """Say what a store holds and what state it is in.
 
@@ -211,7 +210,6 @@ def _index_text(index: Row) -> str:
 @read_command("config")
 @option("--file only", "NAME", "Only this file, such as topics.json.")
 @flag("--broker-conf", "Print the broker.conf with which a broker opens the store.")
-@config_and_output_options
 def config_command(
     output: Output, store: str, only: str | None, broker_conf: bool, config: str | None
 ) -> None:

@@ -19,7 +19,6 @@ from mqstore.cli.messages import MessageView, line_of, note_skipped, print_messa
 from mqstore.cli.names import check_queue, check_topics, note_nothing
 from mqstore.cli.options import (
     begin_end_options,
-    config_and_output_options,
     flag,
     limit_option,
     open_store,
@@ -69,7 +68,6 @@ _COUNTS = ("truncated", "rejected_by_hash", "rejected_by_time", "complete", "unr
 @skip_damage_option
 @raw_option()
 @quiet_empty_option
-@config_and_output_options
 def cat_command(
     output: Output,
     store: str,
@@ -123,7 +121,6 @@ def cat_command(
 @click.argument("which", metavar="ID|OFFSET")
 @view_options
 @raw_option("The body alone, as bytes; not to a terminal.")
-@config_and_output_options
 def get_command(
     output: Output, store: str, which: str, view: MessageView, raw: bool, config: str | None
 ) -> None:
@@ -150,7 +147,6 @@ def get_command(
 @limit_option(32, "messages")
 @flag("--rocketmq", "RocketMQ's own answer: by the hash alone, at most 64, in its order.")
 @view_options
-@config_and_output_options
 def query_command(
     output: Output,
     store: str,
@@ -221,7 +217,6 @@ class _WithTime(click.Command):
     type=click.Choice(["lower", "upper"]),
     default="lower",
 )
-@config_and_output_options
 def at_command(
     output: Output,
     store: str,

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqstore.cli.options import (
-    config_and_output_options,
-    option,
-    read_command,
-    storage_options,
-)
+from mqstore.cli.options import option, read_command, storage_options
 from mqstore.errors import needs
 from mqstore.text import escape
 
@@ -44,7 +39,6 @@ def _read_labels(
     callback=_read_labels,
 )
 @option("--backup", "TARGET", "A backup of the store, to measure it too.")
-@config_and_output_options
 def metrics_command(output: Output, store: str, **options: Any) -> None:
     """Print the store's metrics in Prometheus' text format, named as a broker names them.
 

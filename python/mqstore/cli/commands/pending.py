@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import mqstore
 from mqstore.care.pending import resend_command
-from mqstore.cli.options import config_and_output_options, read_command
+from mqstore.cli.options import read_command
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.text import age_text, count_text, escape, time_text
 
@@ -67,7 +67,6 @@ _TABLES: tuple[tuple[str, str | None, str, Sequence[Column]], ...] = (
 
 
 @read_command("pending", short_help="List messages that wait: half, overdue, dead letters.")
-@config_and_output_options
 def pending_command(output: Output, store: str, config: str | None) -> int:
     """List messages that wait for something.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_and_output_options, option, read_command
+from mqstore.cli.options import option, read_command
 from mqstore.text import escape
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     type=click.Choice(["5.3", "5.4", "5.5"]),
     required=True,
 )
-@config_and_output_options
 def preflight_command(output: Output, store: str, to: str, config: str | None) -> int:
     """Say what a release of RocketMQ would do with the store at its next start.
 

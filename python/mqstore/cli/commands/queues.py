@@ -6,6 +6,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import click
+
 import mqstore
 from mqstore._names import kind_of_name, lite_names, message_types
 from mqstore.cli.names import check_topics
@@ -14,7 +16,7 @@ from mqstore.cli.options import (
     open_store,
     option,
     output_options,
-    read_command,
+    read_argument,
     topics_option,
 )
 from mqstore.cli.output import Output, Row, Rows, columns, known, note
@@ -38,7 +40,8 @@ _bytes_option = option(
 )
 
 
-@read_command("topics")
+@click.command("topics")
+@read_argument()
 @config_option
 @_bytes_option
 @output_options
@@ -57,7 +60,8 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
     return _report_damaged(damaged)
 
 
-@read_command("queues")
+@click.command("queues")
+@read_argument()
 @topics_option()
 @config_option
 @_bytes_option

@@ -11,7 +11,7 @@ import click
 import mqstore
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
-    config_and_output_options,
+    command,
     flag,
     open_store,
     option,
@@ -34,7 +34,7 @@ _TOPIC_COLUMNS = columns(
 )
 
 
-@click.command("rebuild", short_help="Make queues and index again from the log.")
+@command("rebuild", short_help="Make queues and index again from the log.")
 @store_argument
 @option(
     "--what",
@@ -52,7 +52,6 @@ _TOPIC_COLUMNS = columns(
 )
 @flag("--apply", "Replace those of the store, which are kept aside.")
 @threads_option
-@config_and_output_options
 def rebuild_command(
     output: Output,
     store: str,

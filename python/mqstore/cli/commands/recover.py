@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 import mqstore
-from mqstore.cli.options import (
-    config_and_output_options,
-    flag,
-    open_store,
-    open_to_change,
-    store_argument,
-)
+from mqstore.cli.options import command, flag, open_store, open_to_change, store_argument
 from mqstore.cli.output import Column, Lines, Output, columns, note
 from mqstore.cli.progress import progress
 from mqstore.cli.quarantine import folders, kept_messages, put_back
@@ -36,7 +28,7 @@ _STATES = {
 }
 
 
-@click.command("recover", short_help="Plan the recovery of a store; run it with --apply.")
+@command("recover", short_help="Plan the recovery of a store; run it with --apply.")
 @store_argument
 @flag("--apply", "Do it, and close the store cleanly.")
 @flag(
@@ -44,7 +36,6 @@ _STATES = {
     "End the log at damage although whole messages lie behind it; they go to the quarantine.",
 )
 @flag("--quarantine", "List the messages that repairs put aside; with --apply put them back.")
-@config_and_output_options
 def recover_command(
     output: Output, store: str, apply: bool, quarantine: bool, **options: Any
 ) -> int:

@@ -17,12 +17,10 @@ from mqstore.cli.options import (
     Function,
     allow_empty_option,
     begin_end_options,
-    config_option,
     flag,
     group_option,
     limit_option,
     option,
-    output_options,
     read_command,
     read_pairs,
     topics_option,
@@ -219,7 +217,6 @@ _OPTIONS = (
         default=8,
     ),
     allow_empty_option,
-    config_option,
 )
 
 
@@ -236,7 +233,6 @@ def _replay_options(command: Function) -> Function:
     "Send them to the topic that they come from, and so to all its groups.",
 )
 @_replay_options
-@output_options
 def resend_command(output: Output, **options: Any) -> int:
     """Send the dead letters of a consumer group back into a live cluster.
 
@@ -250,7 +246,6 @@ def resend_command(output: Output, **options: Any) -> int:
 @read_command("replay", short_help="Send messages of a store into a live cluster.")
 @option("--missed-by", "GROUP", "Messages behind this group's offsets, for this group alone.")
 @_replay_options
-@output_options
 def replay_command(output: Output, **options: Any) -> int:
     """Send messages of a store into a live cluster, by RocketMQ's own client.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import mqstore
-from mqstore.cli.options import config_and_output_options, flag, option, read_command
+from mqstore.cli.options import flag, option, read_command
 from mqstore.cli.output import Output, note
 from mqstore.cli.progress import progress
 from mqstore.cli.units import FILE
@@ -16,7 +16,6 @@ from mqstore.text import size_text
 @read_command("report", short_help="Write an HTML page about a store.")
 @option("-o --out", "FILE.html", "Where the page goes.", required=True, type=FILE)
 @flag("--overwrite", "Replace a page that is there.")
-@config_and_output_options
 def report_command(output: Output, store: str, out: str, **options: Any) -> None:
     """Write one HTML page about a store, which needs nothing else and loads nothing.
 

@@ -12,7 +12,7 @@ import click
 import mqstore
 from mqstore import _native
 from mqstore.cli.lost import Lost, lost_messages
-from mqstore.cli.options import config_and_output_options, option, read_argument
+from mqstore.cli.options import command, option, read_argument
 from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.log_files import log_folders
@@ -32,10 +32,9 @@ _MOST_NAMED = 20
 _MOST_LISTED = 10_000
 
 
-@click.command("salvage", short_help="Copy whole messages out of damaged files.")
+@command("salvage", short_help="Copy whole messages out of damaged files.")
 @read_argument("source")
 @option("--out", "DIR", "The new store to make of them.", type=click.Path())
-@config_and_output_options
 def salvage_command(output: Output, source: str, out: str | None, config: str | None) -> int:
     """Find every whole message in SOURCE, and with --out make a new store of them.
 

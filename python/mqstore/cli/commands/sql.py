@@ -20,13 +20,7 @@ import msgspec
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.options import (
-    config_and_output_options,
-    flag,
-    option,
-    read_argument,
-    skip_damage_option,
-)
+from mqstore.cli.options import command, flag, option, read_argument, skip_damage_option
 from mqstore.cli.output import Column, Output, OutputClosedError, note, on_terminal
 from mqstore.cli.pager import Pager
 from mqstore.cli.progress import progress
@@ -69,7 +63,7 @@ class _Command(click.Command):
         )
 
 
-@click.command("sql", cls=_Command, short_help="Query stores in SQL, by DuckDB.")
+@command("sql", cls=_Command, short_help="Query stores in SQL, by DuckDB.")
 @read_argument("stores", nargs=-1, required=True, metavar="STORE... [QUERY]")
 @flag("--csv as_csv", "Comma-separated values.")
 @flag("--markdown as_markdown", "A table in Markdown.")
@@ -87,7 +81,6 @@ class _Command(click.Command):
     type=click.Path(file_okay=False),
 )
 @skip_damage_option
-@config_and_output_options
 def sql_command(
     output: Output,
     stores: tuple[str, ...],

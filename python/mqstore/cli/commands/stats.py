@@ -12,7 +12,6 @@ from mqstore.cli.messages import note_skipped, note_stand_ins
 from mqstore.cli.names import check_topics, note_nothing
 from mqstore.cli.options import (
     begin_end_options,
-    config_and_output_options,
     open_store,
     option,
     quiet_empty_option,
@@ -77,7 +76,6 @@ def _grown(size: int) -> str:
 @begin_end_options
 @skip_damage_option
 @quiet_empty_option
-@config_and_output_options
 def stats_command(
     output: Output,
     store: str,

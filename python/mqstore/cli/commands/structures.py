@@ -8,7 +8,6 @@ import click
 
 import mqstore
 from mqstore.cli.options import (
-    config_and_output_options,
     flag,
     limit_option,
     open_store,
@@ -54,7 +53,6 @@ _LAST_ADDRESS = -(2**31) - 1
 @option("-o --offset", "OFFSET", "Begin at this entry.", type=OFFSET)
 @limit_option(None, "entries")
 @flag("--check", "Hold each entry against the log; 1 if one is wrong.")
-@config_and_output_options
 def cq_command(
     output: Output,
     store: str,
@@ -139,7 +137,6 @@ class _Entries:
 
 
 @read_command("checkpoint", short_help="Print the checkpoint.")
-@config_and_output_options
 def checkpoint_command(output: Output, store: str, config: str | None) -> None:
     """Print the checkpoint: up to which store times the files are known to be flushed."""
     with open_store(store, config) as opened:

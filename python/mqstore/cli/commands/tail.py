@@ -18,7 +18,6 @@ from mqstore.cli.message_options import (
 from mqstore.cli.messages import MessageView, line_of, print_messages
 from mqstore.cli.names import check_queue, check_topics, note_nothing
 from mqstore.cli.options import (
-    config_and_output_options,
     flag,
     open_store,
     option,
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 @template_option
 @raw_option()
 @quiet_empty_option
-@config_and_output_options
 def tail_command(
     output: Output,
     store: str,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import mqstore
-from mqstore.cli.options import config_and_output_options, option, read_command, threads_option
+from mqstore.cli.options import option, read_command, threads_option
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.text import count_text, duration_text, size_text
@@ -27,7 +27,6 @@ _COLUMNS = columns(
     default="full",
 )
 @threads_option
-@config_and_output_options
 def verify_command(output: Output, store: str, **options: Any) -> int:
     """Look for damage: the log; queues, index, checkpoint and configuration against it.
 

@@ -8,13 +8,7 @@ import click
 
 import mqstore
 from mqstore.cli.names import refusals
-from mqstore.cli.options import (
-    config_and_output_options,
-    group_option,
-    option,
-    queue_option,
-    read_command,
-)
+from mqstore.cli.options import group_option, option, queue_option, read_command
 from mqstore.cli.output import Lines, Output, note
 from mqstore.cli.units import OFFSET
 from mqstore.text import escape, labels, time_text
@@ -32,7 +26,6 @@ from mqstore.text import escape, labels, time_text
     "EXPRESSION",
     'The group\'s subscription, where the broker kept none: "paid || refunded".',
 )
-@config_and_output_options
 def why_command(output: Output, store: str, **options: Any) -> None:
     """Say where a message is, and why a consumer group has or has not got it.
 
