@@ -264,8 +264,8 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
     def _rows(self, path: str, wanted: set[str]) -> Iterator[Row]:
         """The rows of one store, as the command of the table's name lists them."""
         from mqstore.care.unread import GroupReader
-        from mqstore.cli.commands.index import entry_rows
         from mqstore.cli.commands.queues import queue_rows, topic_rows
+        from mqstore.cli.commands.structures import entry_rows
         from mqstore.cli.output import as_document
         from mqstore.files.layout import index_files, list_files
 

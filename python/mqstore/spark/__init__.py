@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from mqstore.spark.ingest import pipeline
     from mqstore.spark.micro import micro_batch
-    from mqstore.spark.rebuilding import rebuild
-    from mqstore.spark.verifying import verify
+    from mqstore.spark.tasks import rebuild, verify
     from mqstore.spark.writer import write_store
 
 __all__ = [
@@ -203,8 +202,7 @@ _get = lazily(
     {
         "micro": "micro_batch",
         "ingest": "pipeline",
-        "rebuilding": "rebuild",
-        "verifying": "verify",
+        "tasks": "rebuild verify",
         "writer": "write_store",
     },
 )

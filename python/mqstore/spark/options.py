@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal, Self
 
 from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
@@ -63,6 +64,17 @@ TABLES: Final = (
 """Values of ``table``."""
 
 
+_narrowing = partial(option, narrows=True)
+_of_batches = partial(option, where=BATCH)
+_of_streams = partial(option, where=STREAM)
+
+
+def _switch(name: str, *, default: bool, **row: Any) -> Any:  # noqa: ANN401
+    """An option that is true or false, with the other one as its example."""
+    example = str(not default).lower()
+    return option(name, read_boolean, default=default, example=example, **row)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """The options of a read, parsed: a field each, with its row.
@@ -79,20 +91,18 @@ class ReadOptions:
         example='["/data/a/store", "/data/b/store"]',
         meaning="set by `load([path, path])`: a JSON array",
     )
-    topics: tuple[str, ...] | None = option(
+    topics: tuple[str, ...] | None = _narrowing(
         "topics",
         read_names,
-        narrows=True,
         also=("subscribe",),
         kept=True,
         tables=(*LOG, "consumequeue", "offsets"),
         example="orders,payments",
         meaning="only these topics",
     )
-    topic_pattern: str | None = option(
+    topic_pattern: str | None = _narrowing(
         "topicPattern",
         read_pattern,
-        narrows=True,
         also=("subscribePattern",),
         kept=True,
         tables=(*LOG, "consumequeue", "offsets"),
@@ -100,28 +110,25 @@ class ReadOptions:
         meaning="only topics that the regular expression (RE2 syntax: no look-around, no "
         "back-references) matches from end to end",
     )
-    queues: tuple[tuple[str, tuple[int, ...]], ...] | None = option(
+    queues: tuple[tuple[str, tuple[int, ...]], ...] | None = _narrowing(
         "queues",
         read_queues,
-        narrows=True,
         also=("assign",),
         kept=True,
         tables=(*LOG, "consumequeue", "offsets"),
         example='{"orders": [0, 1]}',
         meaning="only these queues",
     )
-    tags: str | None = option(
+    tags: str | None = _narrowing(
         "tags",
         read_tags,
-        narrows=True,
         kept=True,
         example="paid || refunded",
         meaning="a tag expression, as consumers write it, or a list: any of these tags",
     )
-    keys: tuple[str, ...] | None = option(
+    keys: tuple[str, ...] | None = _narrowing(
         "keys",
         read_names,
-        narrows=True,
         kept=True,
         example="order-17,order-18",
         meaning="only messages with one of these as key or unique key",
@@ -135,11 +142,10 @@ class ReadOptions:
         example="system,half",
         meaning="kinds of messages: see [transactions and delays](#transactions-and-delays)",
     )
-    starting_offsets: tuple[QueueOffset, ...] = option(
+    starting_offsets: tuple[QueueOffset, ...] = _narrowing(
         "startingOffsets",
         read_offsets,
         default=(),
-        narrows=True,
         shown_default="`earliest`",
         example='{"orders": {"0": 23, "1": -2}}',
         meaning='first queue offset; -2 is the earliest, -1 the latest, `{"orders": "latest"}` '
@@ -147,20 +153,18 @@ class ReadOptions:
         in_streams="`latest`, `earliest`, or by queue (by queue from Spark 4.2 on, and in "
         "`micro_batch`); only without a checkpoint",
     )
-    starting_times: tuple[QueueOffset, ...] = option(
+    starting_times: tuple[QueueOffset, ...] = _narrowing(
         "startingOffsetsByTimestamp",
         read_queue_times,
         default=(),
-        narrows=True,
         example='{"orders": {"0": 1700000000000}}',
         meaning="first store time of a queue, in milliseconds, instead of its offset",
         in_streams="as `startingOffsets` by queue",
     )
-    ending_offsets: tuple[QueueOffset, ...] = option(
+    ending_offsets: tuple[QueueOffset, ...] = _narrowing(
         "endingOffsets",
         read_offsets,
         default=(),
-        narrows=True,
         where=BATCH,
         shown_default="`latest`",
         example='{"orders": {"0": 50, "1": -1}}',
@@ -169,46 +173,41 @@ class ReadOptions:
     root = root_at
     starting_from_latest: bool = False
     ending_at_earliest: bool = False
-    starting_physical_offset: int | None = option(
+    starting_physical_offset: int | None = _narrowing(
         "startingPhysicalOffset",
         read_long,
-        narrows=True,
         example="1073741824",
         meaning="only records that begin at or behind this offset",
         in_streams="first physical offset; only without a checkpoint",
     )
-    ending_physical_offset: int | None = option(
+    ending_physical_offset: int | None = _narrowing(
         "endingPhysicalOffset",
         read_long,
-        narrows=True,
         where=BATCH,
         example="2147483648",
         meaning="only records that begin before this offset",
     )
-    starting_timestamp_ms: int | None = option(
+    starting_timestamp_ms: int | None = _narrowing(
         "startingTimestamp",
         parse_time,
-        narrows=True,
         tables=(*LOG, "consumequeue", "index"),
         example="2026-11-21T00:00:00Z",
         meaning="first store time",
         in_streams="begins with the first message of each store that was stored then or later; "
         "only without a checkpoint",
     )
-    before_timestamp_ms: int | None = option(
+    before_timestamp_ms: int | None = _narrowing(
         "beforeTimestamp",
         parse_time,
-        narrows=True,
         where=BATCH,
         tables=(*LOG, "consumequeue", "index"),
         example="2026-11-22T00:00:00Z",
         meaning="instead of `endingTimestamp`: the first store time that is not read; a day is "
         "`startingTimestamp` at its midnight and `beforeTimestamp` at the next",
     )
-    ending_timestamp_ms: int | None = option(
+    ending_timestamp_ms: int | None = _narrowing(
         "endingTimestamp",
         parse_time,
-        narrows=True,
         where=BATCH,
         tables=(*LOG, "consumequeue", "index"),
         example="-2h",
@@ -245,11 +244,9 @@ class ReadOptions:
         example="200",
         meaning="minimum number of partitions, if there is enough data",
     )
-    pushdown: bool = option(
+    pushdown: bool = _switch(
         "pushdown",
-        read_boolean,
         default=False,
-        example="true",
         meaning="whether Spark's own filters reduce what is read",
     )
     on_error: Literal["fail", "skip", "rows"] = option(
@@ -261,37 +258,29 @@ class ReadOptions:
         meaning="at damage: `fail`, `skip`, or `rows`: a row for each damaged range with `error` "
         "set",
     )
-    verify_crc: bool = option(
+    verify_crc: bool = _switch(
         "verifyCrc",
-        read_boolean,
         default=True,
-        example="false",
         meaning="whether each body is checked against its checksum",
     )
-    decompress: bool = option(
+    decompress: bool = _switch(
         "decompress",
-        read_boolean,
         default=True,
         kept=True,
-        example="false",
         meaning="whether `body` is decompressed",
     )
-    fail_on_data_loss: bool = option(
+    fail_on_data_loss: bool = _switch(
         "failOnDataLoss",
-        read_boolean,
         default=True,
-        example="false",
         meaning="whether it is an error if an offset is out of range, or retention deleted a "
         "file after planning",
         in_streams="whether it is an error if retention deleted unread messages, a crash cut the "
         "log before the stream's offset (not with `until=flushed`), or another log lies there; "
         "`false` warns and goes on",
     )
-    strict: bool = option(
+    strict: bool = _switch(
         "strict",
-        read_boolean,
         default=False,
-        example="true",
         meaning="whether a topic that no store has is an error with the nearest names, and not a "
         "warning",
     )
@@ -327,17 +316,15 @@ class ReadOptions:
         example='{"region": "eu-central-1"}',
         meaning="for URLs: a JSON object with [options of the object store](cloud.md#spark)",
     )
-    at: int | None = option(
+    at: int | None = _of_batches(
         "at",
         parse_time,
-        where=BATCH,
         example="-2h",
         meaning="for [backups](backup.md): the store as it was then",
     )
-    snapshot: str | None = option(
+    snapshot: str | None = _of_batches(
         "snapshot",
         str,
-        where=BATCH,
         example="20261127T120000000Z-0123456789abcdef",
         meaning="for [backups](backup.md): the store as of this snapshot",
     )
@@ -348,66 +335,58 @@ class ReadOptions:
         example="topic,body",
         meaning="the columns, in this order",
     )
-    table: str = option(
+    table: str = _of_batches(
         "table",
         read_one_of(TABLES),
         default="messages",
-        where=BATCH,
         example="damage",
         meaning="`messages`, or a structure: see [structures as tables](#structures-as-tables)",
     )
-    until: str = option(
+    until: str = _of_streams(
         "until",
         read_one_of(("flushed", "dispatched", "end")),
         default="flushed",
-        where=STREAM,
         example="end",
         meaning="`flushed`: messages that survive a power cut; `dispatched`: messages in the "
         "queues; `end`: all messages",
     )
-    flushed_after_s: float | None = option(
+    flushed_after_s: float | None = _of_streams(
         "flushedAfter",
         read_flushed_after,
-        where=STREAM,
         example="30s",
         meaning="with `until=flushed` on a shared file system: the end of the log counts as "
         "flushed if it stays the same for so long; at least `30s`",
     )
-    max_bytes_per_trigger: int | None = option(
+    max_bytes_per_trigger: int | None = _of_streams(
         "maxBytesPerTrigger",
         read_size,
-        where=STREAM,
         example="1g",
         meaning="maximum bytes of the log in a batch, shared by the brokers; costs nothing to plan",
     )
-    max_rows_per_trigger: int | None = option(
+    max_rows_per_trigger: int | None = _of_streams(
         "maxRowsPerTrigger",
         read_count,
-        where=STREAM,
         also=("maxOffsetsPerTrigger",),
         example="100000",
         meaning="maximum messages in a batch; the driver reads the log once more to count them",
     )
-    retire: tuple[str, ...] = option(
+    retire: tuple[str, ...] = _of_streams(
         "retire",
         read_names,
         default=(),
-        where=STREAM,
         example="broker-a",
         meaning="brokers whose stores are gone for good: taken out of the checkpoint; refused "
         "while such a store is there",
     )
-    resume: tuple[dict[str, int], dict[str, int], dict[str, Any] | None] | None = option(
+    resume: tuple[dict[str, int], dict[str, int], dict[str, Any] | None] | None = _of_streams(
         "resume",
         read_resume,
-        where=STREAM,
         example='{"start": {"broker-a": 0}, "end": {"broker-a": 4096}}',
         meaning="first batch where there is no checkpoint; a pipeline sets it",
     )
-    kept: Mapping[str, Any] | None = option(
+    kept: Mapping[str, Any] | None = _of_streams(
         "kept",
         read_object,
-        where=STREAM,
         example='{"layout": {}, "earlier": {}}',
         meaning="layout of a pipeline's tables, and the options that `--migrate` changed; a "
         "pipeline sets it",

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mqstore.spark.batch_journal import Books
 from mqstore.spark.ingest import PipelineConfig
-from mqstore.spark.migrating import check_books
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.progress import Progress
-from mqstore.spark.purpose import purpose_of
+from mqstore.spark.purpose import check_books, purpose_of
 from mqstore.spark.stream import ID, check_limits, places
 from mqstore.spark.target import check_target
 

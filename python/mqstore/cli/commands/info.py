@@ -1,9 +1,9 @@
-"""``info`` and ``config``: what a store is, and how it is set up."""
+"""``info``, ``config`` and ``report``: what a store is, and how it is set up."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -14,12 +14,15 @@ from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
 from mqstore.cli.messages import STAND_INS
 from mqstore.cli.options import flag, open_store, option, read_command
 from mqstore.cli.output import Column, Lines, Output, Row, columns, known, note, table_lines
+from mqstore.cli.progress import progress
+from mqstore.cli.units import FILE
 from mqstore.files.layout import index_files, list_files, open_index_files
 from mqstore.store import below, is_remote, root_of
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
     from mqstore import Store
+
 
 _LEARNT = (
     "mapped_file_size_commit_log",
@@ -334,3 +337,19 @@ def _config_lines(settings: Row, files: dict[str, _ConfigFile]) -> Lines:
             yield escape(line)
         if len(shown) > _JSON_SHOWN:
             yield f"... and {len(shown) - _JSON_SHOWN} lines more (--json)"
+
+
+@read_command("report", short_help="Write an HTML page about a store.")
+@option("-o --out", "FILE.html", "Where the page goes.", required=True, type=FILE)
+@flag("--overwrite", "Replace a page that is there.")
+def report_command(output: Output, store: str, out: str, **options: Any) -> None:
+    """Write one HTML page about a store, which needs nothing else and loads nothing.
+
+    It shows the store's state, its health and every finding's cure, messages and bytes over time
+    and by topic, the time from born to stored, the index files, and the lag of consumers.
+    """
+    with progress("reading the store") as advance:
+        mqstore.report(store, out, progress=advance, **options)
+    size = Path(out).stat().st_size
+    output.document({"path": out, "bytes": size}, tuple)
+    note(f"{out}: {size_text(size)}")

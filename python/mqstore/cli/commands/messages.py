@@ -1,9 +1,12 @@
-"""``cat``, ``get``, ``query``, ``at``: the messages, by place, by key, by time."""
+"""``cat``, ``tail``, ``get``, ``query``, ``at``: the messages, by place, by key, by time."""
 
 from __future__ import annotations
 
+import select
+import sys
+import time
 from contextlib import closing
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -29,11 +32,19 @@ from mqstore.cli.options import (
     skip_damage_option,
     topics_option,
 )
-from mqstore.cli.output import Column, Output, columns, note
+from mqstore.cli.output import Column, Output, OutputClosedError, columns, note
 from mqstore.cli.selection import Selected, Selection
 from mqstore.cli.units import OFFSET, TIME
-from mqstore.errors import CorruptionError, expected_got
-from mqstore.text import is_relative, time_text
+from mqstore.errors import CorruptionError, StoreIOError, expected_got
+from mqstore.exchange.matching import body_matches
+from mqstore.store import below, root_of
+from mqstore.text import is_relative, size_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mqstore import Store, StoredMessage
+
 
 _OFFSETS = columns(
     "topic",
@@ -247,3 +258,144 @@ def at_command(
             if queue_id in {None, queue.queue_id}
         ]
     output.rows(rows, _OFFSETS)
+
+
+@read_command("tail")
+@flag("-f --follow following", "Go on with what is written.")
+@option(
+    "-n --limit",
+    "COUNT",
+    "How many of the messages that are there.",
+    type=click.IntRange(min=0),
+    default=10,
+)
+@topics_option()
+@queue_option()
+@tags_option
+@grep_option
+@view_options
+@template_option
+@raw_option()
+@quiet_empty_option
+def tail_command(
+    output: Output,
+    store: str,
+    config: str | None,
+    following: bool,
+    view: MessageView,
+    template: str | None,
+    raw: bool,
+    allow_empty: bool,
+    **selected: Any,
+) -> int:
+    """Print the last messages of the log, oldest first.
+
+    With -f also those that a broker or another process writes from now on, until interrupted. The
+    store is only read.
+    """
+    what = Selection(**selected, reverse=True)
+    if what.queue_id is not None and not what.topics:
+        raise click.UsageError("-q needs -t.")
+    if following and output.form == "json":
+        raise click.UsageError("-f has no end, and --json is one document; say --jsonl.")
+    if following:
+        output.pager = None
+    show = line_of(view, template, what.grep, raw=raw)
+    matches = None if what.grep is None else body_matches(what.grep)
+
+    def put(messages: Iterable[StoredMessage]) -> int:
+        printed = print_messages(output, messages, view, show)
+        output.flush()
+        return printed
+
+    def wanted(message: StoredMessage) -> bool:
+        return what.queue_id in {None, message.queue_id} and (matches is None or matches(message))
+
+    with open_store(store, config) as opened:
+        if not allow_empty:
+            check_topics(opened, what.topics)
+            check_queue(opened, what.topics, what.queue_id)
+        position = opened.max_physical_offset
+        printed = put(_last(opened, what))
+        if not following:
+            is_empty = not printed and what.limit and not allow_empty
+            return note_nothing(store, tags=what.tags, grep=what.grep) if is_empty else 0
+        for begin, end in follow(opened, position):
+            written = opened.scan(
+                start_physical_offset=begin,
+                stop_physical_offset=end,
+                topics=what.topics or None,
+                tags=what.tags,
+            )
+            put(filter(wanted, written))
+    return 0
+
+
+def _last(store: Store, what: Selection) -> list[StoredMessage]:
+    """The newest messages, oldest first."""
+    if what.limit == 0:
+        return []
+    with closing(Selected(store, what)) as found:
+        return list(found)[::-1]
+
+
+# Interval of checks for the reader while nothing is written.
+_CHECK_S = 0.5
+
+
+def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
+    """Yields ranges of new messages, without end.
+
+    Reports on standard error messages that retention deleted before they were read, and
+    messages that a recovery truncated.
+
+    Args:
+        store: The store, read-only.
+        position: Up to where its log was read already, a physical offset.
+
+    Yields:
+        From which physical offset until which something was written.
+
+    Raises:
+        OutputClosedError: Nobody reads standard output any more.
+        OffsetOutOfRangeError: Another log lies there now, without that position.
+    """
+    while True:
+        while not _has_grown(store, position):
+            end = store.max_physical_offset if below(root_of(store)).is_dir() else 0
+            if end < position:
+                note(f"the log now ends at {end}, {size_text(position - end)} were cut off")
+                position = end
+                if not end:
+                    # One that is made anew is read from its beginning.
+                    store._forget_log()  # noqa: SLF001 - our own
+            _check_reader()
+        if store.min_physical_offset > position:
+            begin = store.min_physical_offset
+            note(f"the log now begins at {begin}, {size_text(begin - position)} went unread")
+            position = begin
+        end = store.max_physical_offset
+        yield position, end
+        position = end
+
+
+def _has_grown(store: Store, position: int) -> bool:
+    try:
+        return store.wait(position, timeout_s=_CHECK_S)
+    except StoreIOError:
+        if below(root_of(store)).is_dir():
+            raise
+        time.sleep(_CHECK_S)  # it may be made anew
+        return False
+
+
+def _check_reader() -> None:
+    """Ends the wait where standard output is a pipe that nobody reads.
+
+    Raises:
+        OutputClosedError: It is.
+    """
+    poller = select.poll()
+    poller.register(sys.stdout, 0)
+    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poller.poll(0)):
+        raise OutputClosedError

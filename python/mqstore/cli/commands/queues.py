@@ -10,7 +10,7 @@ import click
 
 import mqstore
 from mqstore._names import kind_of_name, lite_names, message_types
-from mqstore.cli.names import check_topics
+from mqstore.cli.names import check_queue, check_topics
 from mqstore.cli.options import (
     config_option,
     open_store,
@@ -21,13 +21,14 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Output, Row, Rows, columns, known, note
 from mqstore.cli.progress import progress
-from mqstore.cli.structures import queue_bytes
+from mqstore.store import below, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from mqstore import QueueInfo, Store
+    from mqstore import ConsumeQueue, QueueInfo, Store
+
 
 _OFFSETS = ("min_offset", "max_offset")
 _TIMES = ("first_store_timestamp_ms", "last_store_timestamp_ms")
@@ -167,3 +168,38 @@ def _topic_row(topic: str, queues: list[Row], types: dict[str, str]) -> Row:
         sizes = [queue["bytes"] for queue in queues]
         row["bytes"] = None if None in sizes else sum(sizes)
     return row
+
+
+_FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
+
+
+def open_queue(store: Store, queue: QueueInfo) -> ConsumeQueue | None:
+    """The files of a queue; ``None`` where it has none yet, its messages being in the log only."""
+    names = _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id)
+    folder = below(root_of(store), *names)
+    if not folder.is_dir():
+        return None
+    return mqstore.ConsumeQueue(folder)
+
+
+def find_queue(store: Store, topic: str, queue_id: int) -> QueueInfo:
+    """The queue of that name.
+
+    Raises:
+        click.ClickException: There is none.
+    """
+    check_topics(store, [topic])
+    check_queue(store, [topic], queue_id)
+    for queue in store.queues(topic):
+        if queue.queue_id == queue_id:
+            return queue
+    raise click.ClickException(f"no queue {queue_id} of topic {topic!r} in {store.path}")
+
+
+def queue_bytes(store: Store, queue: QueueInfo) -> int:
+    """Sizes of the records that a queue's files lead to, together."""
+    files = open_queue(store, queue)
+    if files is None:
+        return 0
+    entries = files.entries(queue.min_offset, queue.max_offset)
+    return sum(entry.store_size for entry in entries)

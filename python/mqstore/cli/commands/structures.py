@@ -1,12 +1,16 @@
-"""``cq`` and ``checkpoint``: single structures as they lie on disk."""
+"""``cq``, ``checkpoint`` and ``index``: single structures as they lie on disk."""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import click
 
 import mqstore
+from mqstore._names import nearest, recent_keys
+from mqstore.cli.commands.queues import find_queue, open_queue
+from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
     flag,
     limit_option,
@@ -15,16 +19,20 @@ from mqstore.cli.options import (
     queue_option,
     read_command,
     topic_option,
+    topics_option,
 )
-from mqstore.cli.output import Column, Lines, Output, Rows, columns, note
+from mqstore.cli.output import Column, Lines, Output, Row, Rows, columns, note
 from mqstore.cli.progress import progress
-from mqstore.cli.structures import find_queue, open_queue
 from mqstore.cli.units import OFFSET
+from mqstore.files.layout import index_files, open_index_files
 from mqstore.store import below, root_of
-from mqstore.text import time_text
+from mqstore.text import count_text, time_text
 
 if TYPE_CHECKING:
-    from mqstore import ConsumeQueue, QueueEntry, Store
+    from pathlib import Path
+
+    from mqstore import ConsumeQueue, IndexEntry, IndexHeader, QueueEntry, Store
+
 
 _CHECKPOINT_TIMES = (
     "physic_msg_timestamp_ms",
@@ -156,3 +164,156 @@ def checkpoint_command(output: Output, store: str, config: str | None) -> None:
                 yield f"{name:<28} {value}"
 
     output.document(fields, lines)
+
+
+_ENTRY_COLUMNS = columns(
+    "file",
+    Column("number", right=True, title="ENTRY"),
+    Column("key_hash", right=True, title="HASH"),
+    "physical_offset",
+    Column("seconds", right=True),
+    Column("time_ms", time_text, title="TIME"),
+    Column("prev_entry", right=True, title="PREVIOUS"),
+)
+_HEADER_COLUMNS = columns(
+    "file",
+    Column("entries", count_text, right=True),
+    Column("capacity", count_text, right=True),
+    Column("hash_slot_count", count_text, right=True, title="SLOTS USED"),
+    Column("slots", count_text, right=True),
+    Column("begin_physical_offset", right=True, title="BEGIN"),
+    Column("end_physical_offset", right=True, title="END"),
+    Column("begin_timestamp_ms", time_text, title="FIRST"),
+    Column("end_timestamp_ms", time_text, title="LAST"),
+)
+_HEADER = (
+    *("hash_slot_count", "index_count", "begin_physical_offset", "end_physical_offset"),
+    *("begin_timestamp_ms", "end_timestamp_ms"),
+)
+
+
+@read_command("index", short_help="Print index files: headers, entries, a key's chain.")
+@option("--file only", "NAME", "Only this index file.")
+@flag("--entries", "Print the entries, oldest first.")
+@option(
+    "--chain",
+    "KEY",
+    'Walk the chain of this key, newest first: "topic#key", or the key alone with -t.',
+)
+@topics_option()
+@limit_option(None, "entries")
+def index_command(
+    output: Output,
+    store: str,
+    only: str | None,
+    entries: bool,
+    chain: str | None,
+    topics: tuple[str, ...],
+    limit: int | None,
+    config: str | None,
+) -> int:
+    """Print the headers of the index files, their entries, or the chain of one key."""
+    if entries and chain is not None:
+        raise click.UsageError("--entries and --chain exclude each other.")
+    with open_store(store, config) as opened:
+        paths = [path for path in index_files(root_of(opened)) if only in {None, path.name}]
+        if only is not None and not paths:
+            raise click.ClickException(f"no index file {only!r} in {opened.path}")
+        if paths and not opened.index_usable:
+            note("the index files do not fit these settings; say --config with the broker's own")
+            return 1
+        if chain is not None:
+            check_topics(opened, topics)
+            keys = [f"{topic}#{chain}" for topic in topics] or [chain]
+            return _print_chain(output, opened, paths, keys, limit)
+        if entries:
+            output.rows(entry_rows(opened, paths, limit), _ENTRY_COLUMNS)
+        else:
+            output.rows(_header_rows(opened, paths), _HEADER_COLUMNS)
+    return 0
+
+
+def _header_rows(store: Store, paths: list[Path]) -> Rows:
+    for path, file in open_index_files(store, paths):
+        header = file.header
+        yield {
+            "file": path.name,
+            "entries": len(file),
+            "capacity": file.capacity,
+            "slots": file.slots,
+            **{name: getattr(header, name) for name in _HEADER},
+        }
+
+
+def entry_rows(store: Store, paths: list[Path], limit: int | None) -> Rows:
+    """The entries of index files, as ``mqstore index --entries --json`` lists them."""
+
+    def rows() -> Rows:
+        for path, file in open_index_files(store, paths):
+            header = file.header
+            for number in range(1, len(file) + 1):
+                yield _entry_row(path, header, file.entry(number))
+
+    return itertools.islice(rows(), limit)
+
+
+def _entry_row(path: Path, header: IndexHeader, entry: IndexEntry) -> Row:
+    return {
+        "file": path.name,
+        "number": entry.number,
+        "key_hash": entry.key_hash,
+        "physical_offset": entry.physical_offset,
+        "seconds": entry.seconds,
+        "time_ms": header.begin_timestamp_ms + 1000 * entry.seconds,
+        "prev_entry": entry.prev_entry,
+    }
+
+
+def _print_chain(
+    output: Output, store: Store, paths: list[Path], keys: list[str], limit: int | None
+) -> int:
+    slots = store.config.max_hash_slot_num
+    assert slots is not None  # noqa: S101 - a store's own settings are whole
+    for key in keys:
+        key_hash = mqstore.key_hash(key)
+        note(f"{key}: hash {key_hash}, slot {key_hash % slots} of {slots}")
+    found, walked = False, 0
+
+    def rows() -> Rows:
+        nonlocal found, walked
+        for key in keys:
+            for path, file in open_index_files(store, reversed(paths)):
+                header = file.header
+                for entry in file.chain(key):
+                    match = _match(store, entry, key, mqstore.key_hash(key))
+                    found, walked = found or match == "yes", walked + 1
+                    yield _entry_row(path, header, entry) | {"match": match}
+
+    output.rows(itertools.islice(rows(), limit), (*_ENTRY_COLUMNS, Column("match")))
+    if not found and walked == limit:
+        names = " or ".join(map(repr, keys))
+        note(
+            f"mqstore: none of the first {limit} entries is of key {names}; leave out -n to walk "
+            "the whole chain"
+        )
+        return 1
+    if not found:
+        recent = {f"{topic}#{key}" for topic, key in recent_keys(store)}
+        for key in keys:
+            note(f"mqstore: no entry of key {key!r} in the index{nearest(key, recent)}")
+        return 1
+    return 0
+
+
+def _match(store: Store, entry: IndexEntry, key: str, key_hash: int) -> str:
+    """Relation of an entry in the key's slot to the key."""
+    if entry.key_hash != key_hash:
+        return "another hash in this slot"
+    try:
+        message = store.get(entry.physical_offset)
+    except mqstore.StoreError as error:
+        return str(error)
+    keys = (message.unique_key, *message.keys)
+    if key in {f"{message.topic}#{one}" for one in keys if one is not None}:
+        return "yes"
+    return "another key with this hash"

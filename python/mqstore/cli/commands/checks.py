@@ -1,15 +1,66 @@
-"""``doctor``: name what is wrong with a store, and the cure."""
+"""``verify`` and ``doctor``: find damage, name what is wrong with a store, and the cure."""
 
 from __future__ import annotations
 
 import re
+import time
 from datetime import datetime
+from typing import Any
+
+import click
 
 import mqstore
-from mqstore.cli.options import read_command
-from mqstore.cli.output import Lines, Output, as_document
+from mqstore.cli.options import option, read_command, threads_option
+from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.text import count_text, escape, time_text
+from mqstore.text import count_text, duration_text, escape, size_text, time_text
+
+_COLUMNS = columns(
+    "code", "severity", "path", Column("offset", right=True), "expected", "found", "fix"
+)
+
+
+@read_command("verify", short_help="Look for damage.")
+@option(
+    "--level",
+    None,
+    "quick: frames, lengths, names and headers only.",
+    type=click.Choice(["quick", "full"]),
+    default="full",
+)
+@threads_option
+def verify_command(output: Output, store: str, **options: Any) -> int:
+    """Look for damage: the log; queues, index, checkpoint and configuration against it.
+
+    Never writes. Exits with 1 where something is wrong; lists every damage, not only the first.
+    """
+    began = time.monotonic()
+    with progress("verifying") as advance:
+        report = mqstore.verify(store, progress=advance, **options)
+    took = time.monotonic() - began
+    output.document(report, lambda: _verify_lines(report), rows="findings")
+    log_bytes = report.counts.get("log_bytes", 0)
+    note(f"looked at {size_text(log_bytes)} of log in {duration_text(took)}")
+    return int(not report.ok)
+
+
+def _verify_lines(report: mqstore.VerifyReport) -> Lines:
+    for name, count in report.counts.items():
+        yield f"{name.replace('_', ' '):<16} {count_text(count)}"
+    if report.findings:
+        yield ""
+        yield from table_lines(report.findings, _COLUMNS)
+    yield ""
+    yield "no damage" if report.ok else _summary(report)
+
+
+def _summary(report: mqstore.VerifyReport) -> str:
+    codes = {finding.code for finding in report.findings}
+    total = sum(count for name, count in report.counts.items() if name in codes)
+    text = f"{count_text(total)} finding{'' if total == 1 else 's'}"
+    listed = len(report.findings)
+    return text if listed >= total else f"{text}, {count_text(listed)} of them listed"
+
 
 _MOST_QUEUES = 10
 _FATES = {
@@ -45,11 +96,11 @@ def doctor_command(output: Output, store: str, config: str | None) -> int:
         ],
         "verdict": verdict,
     }
-    output.document(document, lambda: _lines(report), rows="diagnoses")
+    output.document(document, lambda: _doctor_lines(report), rows="diagnoses")
     return int(not report.ok)
 
 
-def _lines(report: mqstore.DoctorReport) -> Lines:
+def _doctor_lines(report: mqstore.DoctorReport) -> Lines:
     for diagnosis in report:
         yield f"{diagnosis.code}  {diagnosis.severity}: {escape(diagnosis.title)}"
         for line in diagnosis.evidence:

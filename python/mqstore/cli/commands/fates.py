@@ -1,17 +1,78 @@
-"""``pending``: messages that wait for an end, their time, a redelivery, an operator."""
+"""``why`` and ``pending``: where messages are, and what they wait for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 import mqstore
 from mqstore.care.pending import resend_command
-from mqstore.cli.options import read_command
+from mqstore.cli.names import refusals
+from mqstore.cli.options import group_option, option, queue_option, read_command
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
-from mqstore.text import age_text, count_text, escape, time_text
+from mqstore.cli.units import OFFSET
+from mqstore.text import age_text, count_text, escape, labels, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+@read_command("why", short_help="Say why a group has or has not got a message.")
+@group_option
+@option("-k --key", "KEY", "The message's key or unique key.")
+@option("--id", "ID", "The message's id.")
+@option("-t --topic", "TOPIC", "The topic; with -q and -o the message.")
+@queue_option("Queue.")
+@option("-o --offset queue_offset", "OFFSET", "Queue offset.", type=OFFSET)
+@option(
+    "--tags",
+    "EXPRESSION",
+    'The group\'s subscription, where the broker kept none: "paid || refunded".',
+)
+def why_command(output: Output, store: str, **options: Any) -> None:
+    """Say where a message is, and why a consumer group has or has not got it.
+
+    The message is given by -k, by --id, or by -t, -q and -o. The answer is one of: taken, waiting,
+    filtered by tags, half or rolled back, delayed, in the retry or dead-letter topic, deleted
+    unread, below the log. A store knows which entries a group has passed, not which messages its
+    program handled.
+    """
+    place = [options[name] is not None for name in ("queue_id", "queue_offset", "topic")]
+    by_place = any(place[:2])
+    if (options["key"] is not None) + (options["id"] is not None) + by_place != 1:
+        raise click.UsageError("give one of -k KEY, --id ID, and -t TOPIC -q QUEUE -o OFFSET")
+    if by_place and not all(place):
+        raise click.UsageError("-t, -q and -o go together")
+    with refusals():
+        report = mqstore.why(store, **options)
+    output.document(report, lambda: _why_lines(report), rows="answers")
+    if report.truncated:
+        note("more messages have the key; the newest 64 of each topic were taken")
+
+
+def _why_lines(report: mqstore.WhyReport) -> Lines:
+    for number, answer in enumerate(report.answers):
+        if number:
+            yield ""
+        yield from _answer_lines(answer)
+
+
+def _answer_lines(answer: mqstore.WhyAnswer) -> Lines:
+    where = f"{answer.topic}/{answer.queue_id}@{answer.queue_offset}"
+    yield escape("  ".join([where, *labels(answer.tags, answer.keys)]))
+    yield escape(f"{answer.code}: {answer.text}")
+    for place in answer.places:
+        parts = [
+            f"  {place.physical_offset:>12}  {time_text(place.store_timestamp_ms)}",
+            f"{place.topic}/{place.queue_id}@{place.queue_offset}",
+        ]
+        if place.purpose != "normal":
+            parts.append(place.purpose)
+        if place.reconsume_times:
+            parts.append(f"redelivery {place.reconsume_times}")
+        yield escape("  ".join(parts))
+
 
 _MOST_LINES = 20
 _GROUP = ("group", Column("origin_topic", title="FROM TOPIC"))
@@ -76,13 +137,13 @@ def pending_command(output: Output, store: str, config: str | None) -> int:
     of them could not be read.
     """
     report = mqstore.pending(store, config=config)
-    output.document(report, lambda: _lines(report, store), rows="overdue")
+    output.document(report, lambda: _pending_lines(report, store), rows="overdue")
     for text in report.unread:
         note(text)
     return int(bool(report.unread))
 
 
-def _lines(report: mqstore.PendingReport, store: str) -> Lines:
+def _pending_lines(report: mqstore.PendingReport, store: str) -> Lines:
     is_empty = True
     for name, total, title, shown in _TABLES:
         rows = getattr(report, name)
