@@ -12,7 +12,7 @@ import click
 from mqstore.cli.bodies import Decoder, avro_decoder, protobuf_decoder, protobuf_fields
 from mqstore.cli.messages import MessageView, Template
 from mqstore.cli.options import option
-from mqstore.cli.units import FILE, SIZE, Parsed
+from mqstore.cli.units import Parsed
 
 if TYPE_CHECKING:
     from mqstore.cli.options import Decorator, Function
@@ -64,22 +64,15 @@ def view_options(command: Function) -> Function:
             "--preview",
             "SIZE",
             "Most bytes of a body shown to people; JSON has all of them.",
-            type=SIZE,
             default="4k",
         ),
-        option("--avro", "FILE", "Avro schema of the bodies.", type=FILE),
+        option("--avro", "FILE", "Avro schema of the bodies."),
         option("--message message_name", "NAME", "Name of the message in --proto."),
-        option(
-            "--proto",
-            "FILE",
-            "Protobuf schema of the bodies: .proto, or a descriptor set.",
-            type=FILE,
-        ),
+        option("--proto", "FILE", "Protobuf schema of the bodies: .proto, or a descriptor set."),
         option(
             "--body",
-            None,
+            ["text", "hex", "json", "protobuf", "none"],
             "How bodies are shown; protobuf: fields by number.  [default: text]",
-            type=click.Choice(["text", "hex", "json", "protobuf", "none"]),
         ),
     ):
         decorated = decorate(decorated)

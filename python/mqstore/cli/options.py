@@ -13,12 +13,12 @@ import mqstore
 from mqstore import _native
 from mqstore.cli.output import Format, Output, note
 from mqstore.cli.pager import Pager
-from mqstore.cli.units import COUNT, FILE, QUEUE, TIME
+from mqstore.cli.units import TYPES
 from mqstore.store import connect, is_backup, is_remote, local, settings_of
 from mqstore.text import count_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mqstore.files.remote import IoCounts
 
@@ -26,12 +26,17 @@ Function: TypeAlias = "Callable[..., Any]"
 Decorator: TypeAlias = "Callable[[Function], Function]"
 
 
-def option(names: str, value: str | None, text: str, **more: Any) -> Decorator:
-    """An option that takes a value: its names, the value's name and the help; more as click has it.
+def option(names: str, value: str | Sequence[str] | None, text: str, **more: Any) -> Decorator:
+    """An option that takes a value: its names, the value's name or its choices, and the help.
 
-    A default is shown unless ``show_default`` says otherwise.
+    The value's name says its type, as ``TIME`` does, unless ``type`` is given. The rest is as click
+    has it; a default is shown unless ``show_default`` says otherwise.
     """
     more.setdefault("show_default", "default" in more)
+    if isinstance(value, str):
+        more.setdefault("type", TYPES.get(value))
+    elif value is not None:
+        more["type"], value = click.Choice(value), None
     return click.option(*names.split(), metavar=value, help=text, **more)
 
 
@@ -120,7 +125,7 @@ def read_argument(name: str = "store", *, has_options: bool = True, **more: Any)
                 "--verbose", is_flag=True, callback=_keep_verbose, help=text, **kept
             )(command)
         kept["callback"] = _keep_moment
-        at = option("--at", "TIME", "For a backup: the store as it was then.", type=TIME, **kept)
+        at = option("--at", "TIME", "For a backup: the store as it was then.", **kept)
         of = option("--snapshot", "ID", "For a backup: the store as of a snapshot.", **kept)
         return _storage_option(expose_value=False)(of(at(command)))
 
@@ -148,9 +153,7 @@ def storage_options() -> dict[str, Any] | None:
     return click.get_current_context().meta.get(_STORAGE)
 
 
-config_option = option(
-    "--config", "FILE", "The broker.conf that the store was written with.", type=FILE
-)
+config_option = option("--config", "FILE", "The broker.conf that the store was written with.")
 """``--config broker.conf``."""
 
 threads_option = option(
@@ -199,19 +202,19 @@ skip_damage_option = flag("--skip-damage", "Go on behind damage, count it, and e
 
 def queue_option(text: str = "The queue's number.", *, required: bool = False) -> Decorator:
     """``-q QUEUE``."""
-    return option("-q --queue queue_id", "QUEUE", text, required=required, type=QUEUE)
+    return option("-q --queue queue_id", "QUEUE", text, required=required)
 
 
 def limit_option(default: int | None, what: str) -> Decorator:
     """``-n COUNT``."""
     given = {} if default is None else {"default": default}
-    return option("-n --limit", "COUNT", f"At most this many {what}.", type=COUNT, **given)
+    return option("-n --limit", "COUNT", f"At most this many {what}.", **given)
 
 
 def begin_end_options(command: Function, last: str = "--to") -> Function:
     """``--from TIME --to TIME``: store times, both inclusive."""
-    end = option(f"{last} end_ms", "TIME", "Last store time that counts.", type=TIME)
-    begin = option("--from begin_ms", "TIME", "First store time that counts.", type=TIME)
+    end = option(f"{last} end_ms", "TIME", "Last store time that counts.")
+    begin = option("--from begin_ms", "TIME", "First store time that counts.")
     return begin(end(command))
 
 

@@ -53,3 +53,14 @@ QUEUE = click.IntRange(0, 2**31 - 1)
 """A click type: a queue's number."""
 FILE = click.Path(dir_okay=False)
 """A click type: a file, whether it is there or not."""
+TYPES = {
+    "COUNT": COUNT,
+    "DURATION": DURATION,
+    "FILE": FILE,
+    "OFFSET": OFFSET,
+    "QUEUE": QUEUE,
+    "RATE": RATE,
+    "SIZE": SIZE,
+    "TIME": TIME,
+}
+"""Types of what options take, by the names that the help has for it."""

@@ -24,7 +24,6 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.cli.progress import progress
-from mqstore.cli.units import DURATION, OFFSET, RATE, TIME
 from mqstore.files.new_file import new_file
 from mqstore.text import count_text, escape, size_text, time_text
 
@@ -49,11 +48,11 @@ _target_argument = click.argument("target", type=click.Path())
 @click.command("sync", short_help="Copy what is new of a store into a backup.")
 @store_argument
 @_target_argument
-@option("--every", "DURATION", "Go on, with so long a pause: 60s.", type=DURATION)
-@option("--bytes bytes_per_s", "RATE", "Read at most: 50m/s.", type=RATE)
+@option("--every", "DURATION", "Go on, with so long a pause: 60s.")
+@option("--bytes bytes_per_s", "RATE", "Read at most: 50m/s.")
 @flag("--verify", "Read back what was written, and copy again what was lost.")
-@option("--compress", None, "Compress what is written.", type=click.Choice(["zstd"]))
-@option("--redact", None, "Keep zeros in the place of each body.", type=click.Choice(["bodies"]))
+@option("--compress", ["zstd"], "Compress what is written.")
+@option("--redact", ["bodies"], "Keep zeros in the place of each body.")
 @flag("--new-timeline", "Accept once a log that does not reach the backup's.")
 @option(
     "--health",
@@ -172,9 +171,9 @@ def snapshots_command(output: Output, target: str, check: bool, **options: Any) 
 @click.command("restore", short_help="Make a store of a moment of a backup.")
 @_target_argument
 @click.argument("store", type=click.Path())
-@option("--at", "TIME", "The store as it was then.", type=TIME)
+@option("--at", "TIME", "The store as it was then.")
 @option("--snapshot", "ID", "The store as of a snapshot.")
-@option("--to-offset", "OFFSET", "The log's end.", type=OFFSET)
+@option("--to-offset", "OFFSET", "The log's end.")
 @topics_option()
 @flag("--dry-run", "Only print the plan.")
 @storage_option
@@ -212,7 +211,7 @@ def _restore_lines(report: mqstore.RestoreReport) -> Lines:
 
 @click.command("prune", short_help="List old snapshots; delete them with --apply.")
 @_target_argument
-@option("--keep", "DURATION", "Keep snapshots so young: 7d.", type=DURATION, required=True)
+@option("--keep", "DURATION", "Keep snapshots so young: 7d.", required=True)
 @option(
     "--keep-hourly",
     "COUNT",

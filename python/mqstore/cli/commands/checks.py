@@ -7,8 +7,6 @@ import time
 from datetime import datetime
 from typing import Any
 
-import click
-
 import mqstore
 from mqstore.cli.options import option, read_command, threads_option
 from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
@@ -22,11 +20,7 @@ _COLUMNS = columns(
 
 @read_command("verify", short_help="Look for damage.")
 @option(
-    "--level",
-    None,
-    "quick: frames, lengths, names and headers only.",
-    type=click.Choice(["quick", "full"]),
-    default="full",
+    "--level", ["quick", "full"], "quick: frames, lengths, names and headers only.", default="full"
 )
 @threads_option
 def verify_command(output: Output, store: str, **options: Any) -> int:

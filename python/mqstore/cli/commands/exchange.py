@@ -53,9 +53,8 @@ if TYPE_CHECKING:
 @click.argument("target", type=click.Path())
 @option(
     "--format",
-    None,
+    ["jsonl", "parquet", "arrow"],
     "How the messages are written; parquet and arrow need mqstore[parquet].",
-    type=click.Choice(["jsonl", "parquet", "arrow"]),
     default="jsonl",
 )
 @topics_option()
@@ -63,9 +62,8 @@ if TYPE_CHECKING:
 @begin_end_options
 @option(
     "--on-error",
-    None,
+    ["raise", "skip", "report"],
     "At damage: end there, skip it, or also list it in TARGET/damage.jsonl.",
-    type=click.Choice(["raise", "skip", "report"]),
     default="raise",
 )
 @flag("--skip-damage", "The same as --on-error skip.")
@@ -148,9 +146,8 @@ _MOST_SHOWN = 20
 )
 @option(
     "--redact-default",
-    None,
+    ["zeros", "drop"],
     "Replace by zeros, or drop, bodies and properties that no rule of --redact replaces.",
-    type=click.Choice(["zeros", "drop"]),
 )
 @allow_empty_option
 def copy_command(

@@ -11,7 +11,6 @@ from mqstore.care.pending import resend_command
 from mqstore.cli.names import refusals
 from mqstore.cli.options import group_option, option, queue_option, read_command
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
-from mqstore.cli.units import OFFSET
 from mqstore.text import age_text, count_text, escape, labels, time_text
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 @option("--id", "ID", "The message's id.")
 @option("-t --topic", "TOPIC", "The topic; with -q and -o the message.")
 @queue_option("Queue.")
-@option("-o --offset queue_offset", "OFFSET", "Queue offset.", type=OFFSET)
+@option("-o --offset queue_offset", "OFFSET", "Queue offset.")
 @option(
     "--tags",
     "EXPRESSION",

@@ -34,7 +34,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, Output, OutputClosedError, columns, note
 from mqstore.cli.selection import Selected, Selection
-from mqstore.cli.units import OFFSET, TIME
+from mqstore.cli.units import TIME
 from mqstore.errors import CorruptionError, StoreIOError, expected_got
 from mqstore.exchange.matching import body_matches
 from mqstore.store import below, root_of
@@ -62,12 +62,7 @@ _COUNTS = ("truncated", "rejected_by_hash", "rejected_by_time", "complete", "unr
 @read_command("cat")
 @topics_option()
 @queue_option()
-@option(
-    "-o --offset",
-    "OFFSET",
-    "Begin here: a queue offset with -q, else a physical offset.",
-    type=OFFSET,
-)
+@option("-o --offset", "OFFSET", "Begin here: a queue offset with -q, else a physical offset.")
 @limit_option(None, "messages")
 @begin_end_options
 @tags_option
@@ -223,9 +218,8 @@ class _WithTime(click.Command):
 @click.argument("time", type=TIME)
 @option(
     "--boundary",
-    None,
+    ["lower", "upper"],
     "lower: the first message not before TIME; upper: the last not after it.",
-    type=click.Choice(["lower", "upper"]),
     default="lower",
 )
 def at_command(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 import mqstore
 from mqstore.cli.options import option, read_command
 from mqstore.text import escape
@@ -15,13 +13,7 @@ if TYPE_CHECKING:
 
 
 @read_command("preflight", short_help="Say what a start of RocketMQ would do.")
-@option(
-    "--to",
-    None,
-    "The release that is to open the store.",
-    type=click.Choice(["5.3", "5.4", "5.5"]),
-    required=True,
-)
+@option("--to", ["5.3", "5.4", "5.5"], "The release that is to open the store.", required=True)
 def preflight_command(output: Output, store: str, to: str, config: str | None) -> int:
     """Say what a release of RocketMQ would do with the store at its next start.
 

@@ -27,7 +27,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.cli.units import COUNT_RATE, FILE, OFFSET, QUEUE, RATE
+from mqstore.cli.units import COUNT_RATE
 from mqstore.replaying.replay import INTERRUPTED, Replay
 from mqstore.replaying.report import write_failures
 from mqstore.replaying.selection import REFUSED
@@ -100,21 +100,10 @@ _OPTIONS = (
     flag("--apply", "Send; without it the plan is printed."),
     topics_option(),
     option(
-        "-q --queue-id queue_ids",
-        "QUEUE",
-        "Only queues of this number; repeatable.",
-        multiple=True,
-        type=QUEUE,
+        "-q --queue-id queue_ids", "QUEUE", "Only queues of this number; repeatable.", multiple=True
     ),
-    option(
-        "--first-offset first_queue_offset",
-        "OFFSET",
-        "First queue offset that counts.",
-        type=OFFSET,
-    ),
-    option(
-        "--last-offset last_queue_offset", "OFFSET", "Last queue offset that counts.", type=OFFSET
-    ),
+    option("--first-offset first_queue_offset", "OFFSET", "First queue offset that counts."),
+    option("--last-offset last_queue_offset", "OFFSET", "Last queue offset that counts."),
     partial(begin_end_options, last="--until"),
     tags_option,
     option("-k --key keys", "KEY", "Only this key; repeatable.", multiple=True),
@@ -128,20 +117,18 @@ _OPTIONS = (
     grep_option,
     option(
         "--include",
-        None,
+        REFUSED,
         "Send these too; by default they are refused. Repeatable.",
         multiple=True,
-        type=click.Choice(REFUSED),
     ),
     option("--rate", "RATE", "Most messages a second, as 200/s.", type=COUNT_RATE),
-    option("--bytes bytes_rate", "RATE", "Most bytes a second, as 5m/s.", type=RATE),
+    option("--bytes bytes_rate", "RATE", "Most bytes a second, as 5m/s."),
     limit_option(None, "messages in this run"),
     option("--to-topic", "TOPIC", "Topic of the target for all of them."),
     option(
         "--queue",
-        None,
+        ["keep", "any"],
         "keep: to the queue of the same number; any: to all in turn.",
-        type=click.Choice(["keep", "any"]),
         default="keep",
     ),
     flag("--ordered", "Keep the order within each queue."),
@@ -163,14 +150,8 @@ _OPTIONS = (
         "--journal",
         "FILE",
         "Notes of sent messages, to go on from; by default one for store, target and selection.",
-        type=FILE,
     ),
-    option(
-        "--report report_file",
-        "FILE",
-        "Write the failures: FILE.csv as CSV, else JSON lines.",
-        type=FILE,
-    ),
+    option("--report report_file", "FILE", "Write the failures: FILE.csv as CSV, else JSON lines."),
     option(
         "--retry-failed",
         "REPORT",
@@ -179,9 +160,8 @@ _OPTIONS = (
     ),
     option(
         "--on-failure",
-        None,
+        ["stop", "skip"],
         "stop: at what all messages would meet, and after 20 in a row; skip: go on.",
-        type=click.Choice(["stop", "skip"]),
         default="stop",
     ),
     option(

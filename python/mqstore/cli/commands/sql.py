@@ -24,7 +24,7 @@ from mqstore.cli.options import command, flag, option, read_argument, skip_damag
 from mqstore.cli.output import Column, Output, OutputClosedError, note, on_terminal
 from mqstore.cli.pager import Pager
 from mqstore.cli.progress import progress
-from mqstore.cli.units import FILE, SIZE
+from mqstore.cli.units import SIZE
 from mqstore.errors import needs
 from mqstore.files.new_file import new_file
 from mqstore.text import escape
@@ -67,9 +67,7 @@ class _Command(click.Command):
 @read_argument("stores", nargs=-1, required=True, metavar="STORE... [QUERY]")
 @flag("--csv as_csv", "Comma-separated values.")
 @flag("--markdown as_markdown", "A table in Markdown.")
-@option(
-    "-o --out", "FILE", f"Write a file; its suffix says how: {', '.join(_SUFFIXES)}.", type=FILE
-)
+@option("-o --out", "FILE", f"Write a file; its suffix says how: {', '.join(_SUFFIXES)}.")
 @flag("--overwrite", "Replace a file of -o that is there.")
 @flag("--allow-files", "Let SQL read and write other files.")
 @option("--memory memory_bytes", None, "Memory of DuckDB for the query.", type=SIZE, default="1g")

@@ -22,7 +22,6 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, Output, columns, note
 from mqstore.cli.progress import progress
-from mqstore.cli.units import COUNT
 from mqstore.errors import expected_got, needs
 from mqstore.text import count_text, day_text, escape, minute_text, size_text
 from mqstore.text.zone import day_begin, zone
@@ -80,18 +79,8 @@ def _grown(size: int) -> str:
     show_default="topic,hour",
     callback=_read_groupings,
 )
-@option(
-    "--sort",
-    None,
-    "Sort by this, the largest or newest first; by group if left out.",
-    type=click.Choice(SORTS),
-)
-@option(
-    "--top",
-    "COUNT",
-    "Only the first rows; the most messages where no --sort is given.",
-    type=COUNT,
-)
+@option("--sort", SORTS, "Sort by this, the largest or newest first; by group if left out.")
+@option("--top", "COUNT", "Only the first rows; the most messages where no --sort is given.")
 @topics_option()
 @tags_option
 @begin_end_options

@@ -23,7 +23,6 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, Lines, Output, Row, Rows, columns, note
 from mqstore.cli.progress import progress
-from mqstore.cli.units import OFFSET
 from mqstore.files.layout import index_files, open_index_files
 from mqstore.store import below, root_of
 from mqstore.text import count_text, time_text
@@ -58,7 +57,7 @@ _LAST_ADDRESS = -(2**31) - 1
 @read_command("cq")
 @topic_option
 @queue_option(required=True)
-@option("-o --offset", "OFFSET", "Begin at this entry.", type=OFFSET)
+@option("-o --offset", "OFFSET", "Begin at this entry.")
 @limit_option(None, "entries")
 @flag("--check", "Hold each entry against the log; 1 if one is wrong.")
 def cq_command(

@@ -27,7 +27,7 @@ from mqstore.cli.options import (
 from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.cli.quarantine import folders, kept_messages, put_back
-from mqstore.cli.units import COUNT, TIME
+from mqstore.cli.units import COUNT
 from mqstore.store import settings_of
 from mqstore.text import count_text, duration_text, escape, size_text
 
@@ -143,9 +143,8 @@ _TOPIC_COLUMNS = columns(
 @store_argument
 @option(
     "--what",
-    None,
+    ["consumequeue", "index", "topics"],
     "Only this; queues and index if left out. May be repeated; topics (topics.json) goes alone.",
-    type=click.Choice(["consumequeue", "index", "topics"]),
     multiple=True,
 )
 @topics_option("Only this topic's queues; may be repeated. The index always has all topics.")
@@ -277,7 +276,7 @@ _CLEAN_COLUMNS = columns(
 @option(
     "--keep-bytes", "BYTES", "Delete files with so many bytes of the log behind them.", type=COUNT
 )
-@option("--now now_ms", "TIME", "The time that counts.", type=TIME)
+@option("--now now_ms", "TIME", "The time that counts.")
 @option(
     "--only-backed-up",
     "TARGET",
@@ -367,13 +366,13 @@ def _clean_lines(report: mqstore.CleanReport, disk: dict[str, int]) -> Lines:
         yield f"would delete {what}; nothing was changed, --apply does it"
 
 
-_KINDS = click.Choice(["file", "rocksdb"])
+_KINDS = ("file", "rocksdb")
 
 
 @command("convert", short_help="Move queues and index to RocksDB, or back.")
 @store_argument
-@option("--queues", None, "Where the queues are to lie.", type=_KINDS)
-@option("--index", None, "Where the index is to lie.", type=_KINDS)
+@option("--queues", _KINDS, "Where the queues are to lie.")
+@option("--index", _KINDS, "Where the index is to lie.")
 @flag("--apply", "Do it; the old ones are kept in quarantine.")
 def convert_command(output: Output, store: str, apply: bool, **options: Any) -> None:
     """Move queues and index between files and RocksDB while no broker runs.
