@@ -90,8 +90,18 @@ if TYPE_CHECKING:
     )
     from mqstore.care.preflight import PreflightNote, PreflightReport, preflight
     from mqstore.care.stats import StoreStats, Totals, stats
-    from mqstore.care.upkeep import clean, rebuild, recover
-    from mqstore.care.why import why
+    from mqstore.care.upkeep import (
+        CleanedFile,
+        CleanReport,
+        RebuildReport,
+        RebuiltQueue,
+        RebuiltTopic,
+        UnreadMessages,
+        clean,
+        rebuild,
+        recover,
+    )
+    from mqstore.care.why import WhyAnswer, WhyPlace, WhyReport, why
     from mqstore.config import ConfigWarning, StoreConfig
     from mqstore.database import sql
     from mqstore.exchange.copying import copy, diff
@@ -137,15 +147,6 @@ if TYPE_CHECKING:
         RecoveryReport,
         VerifyReport,
     )
-    from mqstore.results.upkeep import (
-        CleanedFile,
-        CleanReport,
-        RebuildReport,
-        RebuiltQueue,
-        RebuiltTopic,
-        UnreadMessages,
-    )
-    from mqstore.results.why import WhyAnswer, WhyPlace, WhyReport
     from mqstore.rocksdb.converting import ConvertReport, convert
 
 __all__ = [
@@ -294,8 +295,11 @@ __getattr__ = lazily(
         ),
         "care.preflight": "PreflightNote PreflightReport preflight",
         "care.stats": "StoreStats Totals stats",
-        "care.upkeep": "clean rebuild recover",
-        "care.why": "why",
+        "care.upkeep": (
+            "CleanReport CleanedFile RebuildReport RebuiltQueue RebuiltTopic UnreadMessages "
+            "clean rebuild recover"
+        ),
+        "care.why": "WhyAnswer WhyPlace WhyReport why",
         "config": "ConfigWarning StoreConfig",
         "database": "sql",
         "exchange.copying": "copy diff",
@@ -317,10 +321,6 @@ __getattr__ = lazily(
             "Diagnosis DoctorReport Finding GroupFate LostInQueue QuarantinedMessage "
             "QueryResult RecoveryReport VerifyReport"
         ),
-        "results.upkeep": (
-            "CleanReport CleanedFile RebuildReport RebuiltQueue RebuiltTopic UnreadMessages"
-        ),
-        "results.why": "WhyAnswer WhyPlace WhyReport",
         "rocksdb.converting": "ConvertReport convert",
     },
     ("aio", "duckdb", "metrics", "polars", "spark"),

@@ -7,6 +7,7 @@ control and direction characters are escaped wherever a terminal may show them, 
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from mqstore.cli.terminal import in_colour, note, on_terminal
 from mqstore.text import (
     UNSAFE,
     count_text,
@@ -32,24 +32,6 @@ if TYPE_CHECKING:
 
     from mqstore.cli.pager import Pager
 
-__all__ = [
-    "Column",
-    "Format",
-    "Lines",
-    "Output",
-    "OutputClosedError",
-    "Row",
-    "Rows",
-    "as_document",
-    "columns",
-    "in_colour",
-    "known",
-    "note",
-    "on_terminal",
-    "table_lines",
-    "to_json",
-]
-
 T = TypeVar("T")
 Format: TypeAlias = Literal["text", "json", "jsonl"]
 Row: TypeAlias = dict[str, Any]
@@ -58,6 +40,22 @@ Lines: TypeAlias = "Iterator[str]"
 
 # How many rows decide how wide the columns are; what follows is printed as it comes.
 _ROWS_MEASURED = 500
+
+
+def on_terminal(*, standard_error: bool = False) -> bool:
+    """Whether people look at what is printed, and not a program."""
+    stream = sys.stderr if standard_error else sys.stdout
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def in_colour() -> bool:
+    """Whether text may be coloured (https://no-color.org)."""
+    return on_terminal() and not os.environ.get("NO_COLOR")
+
+
+def note(text: str) -> None:
+    """One line that is not data, on standard error."""
+    print(escape(text), file=sys.stderr)  # noqa: T201 - this is the door out
 
 
 class OutputClosedError(Exception):

@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mqstore.cli.terminal import note, on_terminal
+from mqstore.cli.output import note, on_terminal
 
 if TYPE_CHECKING:
     import click

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from mqstore.care.upkeep import RebuildReport
     from mqstore.config import ConfigLike
-    from mqstore.results.upkeep import RebuildReport
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
