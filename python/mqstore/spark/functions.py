@@ -12,18 +12,8 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
+from pyspark.sql import types as T  # noqa: N812 - as everybody writes it
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
 
 from mqstore._native import ARROW_SCHEMA, _array_function
 from mqstore.errors import UnsupportedError
@@ -51,17 +41,17 @@ __all__ = [
     "mq_tags_code",
 ]
 
-type_of_message_id = StructType(
+type_of_message_id = T.StructType(
     [
-        StructField("host", StringType()),
-        StructField("port", IntegerType()),
-        StructField("physical_offset", LongType()),
+        T.StructField("host", T.StringType()),
+        T.StructField("port", T.IntegerType()),
+        T.StructField("physical_offset", T.LongType()),
     ]
 )
-type_of_sys_flag = StructType(
-    [StructField(name, StringType()) for name in ("transaction", "compression")]
+type_of_sys_flag = T.StructType(
+    [T.StructField(name, T.StringType()) for name in ("transaction", "compression")]
     + [
-        StructField(name, BooleanType())
+        T.StructField(name, T.BooleanType())
         for name in (
             "compressed",
             "multi_tags",
@@ -74,7 +64,7 @@ type_of_sys_flag = StructType(
 )
 
 
-def _type_of_message() -> StructType:
+def _type_of_message() -> T.StructType:
     columns = pa.schema(ARROW_SCHEMA)
     own = [field for field in columns if field.name not in ("broker", "error")]
     return from_arrow_schema(pa.schema(own))
@@ -228,18 +218,18 @@ def register_functions(spark: SparkSession) -> None:
         spark.udf.register(name, _udf(name))
 
 
-_TEXTS = MapType(StringType(), StringType())
-_FUNCTIONS: Mapping[str, tuple[int, Callable[[], DataType]]] = {
-    "mq_body": (2, BinaryType),
-    "mq_crc32": (1, IntegerType),
+_TEXTS = T.MapType(T.StringType(), T.StringType())
+_FUNCTIONS: Mapping[str, tuple[int, Callable[[], T.DataType]]] = {
+    "mq_body": (2, T.BinaryType),
+    "mq_crc32": (1, T.IntegerType),
     "mq_decode": (1, _type_of_message),
-    "mq_encode": (1, BinaryType),
-    "mq_java_hash": (1, IntegerType),
-    "mq_key_hash": (2, IntegerType),
+    "mq_encode": (1, T.BinaryType),
+    "mq_java_hash": (1, T.IntegerType),
+    "mq_key_hash": (2, T.IntegerType),
     "mq_parse_message_id": (1, lambda: type_of_message_id),
     "mq_properties": (1, lambda: _TEXTS),
     "mq_sys_flag": (1, lambda: type_of_sys_flag),
-    "mq_tags_code": (1, LongType),
+    "mq_tags_code": (1, T.LongType),
 }
 """How many columns each takes, and what it gives."""
 

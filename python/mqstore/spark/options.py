@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, Literal, Self
 
 from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
+from mqstore.spark import values
 from mqstore.spark.roots import root_at
 from mqstore.spark.values import (
     BATCH,
@@ -26,27 +27,6 @@ from mqstore.spark.values import (
     QueueOffset,
     option,
     options_of,
-    read_boolean,
-    read_count,
-    read_flushed_after,
-    read_given,
-    read_long,
-    read_names,
-    read_object,
-    read_offsets,
-    read_one_of,
-    read_paths,
-    read_pattern,
-    read_queue_times,
-    read_queues,
-    read_resume,
-    read_size,
-    read_some_of,
-    read_storage_options,
-    read_tags,
-    read_texts,
-    read_time_in,
-    read_zone,
 )
 from mqstore.text import parse_time
 
@@ -72,7 +52,7 @@ _of_streams = partial(option, where=STREAM)
 def _switch(name: str, *, default: bool, **row: Any) -> Any:  # noqa: ANN401
     """An option that is true or false, with the other one as its example."""
     example = str(not default).lower()
-    return option(name, read_boolean, default=default, example=example, **row)
+    return option(name, values.read_boolean, default=default, example=example, **row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +66,14 @@ class ReadOptions:
 
     paths: tuple[str, ...] = option(
         "paths",
-        read_texts,
+        values.read_texts,
         default=(),
         example='["/data/a/store", "/data/b/store"]',
         meaning="set by `load([path, path])`: a JSON array",
     )
     topics: tuple[str, ...] | None = _narrowing(
         "topics",
-        read_names,
+        values.read_names,
         also=("subscribe",),
         kept=True,
         tables=(*LOG, "consumequeue", "offsets"),
@@ -102,7 +82,7 @@ class ReadOptions:
     )
     topic_pattern: str | None = _narrowing(
         "topicPattern",
-        read_pattern,
+        values.read_pattern,
         also=("subscribePattern",),
         kept=True,
         tables=(*LOG, "consumequeue", "offsets"),
@@ -112,7 +92,7 @@ class ReadOptions:
     )
     queues: tuple[tuple[str, tuple[int, ...]], ...] | None = _narrowing(
         "queues",
-        read_queues,
+        values.read_queues,
         also=("assign",),
         kept=True,
         tables=(*LOG, "consumequeue", "offsets"),
@@ -121,21 +101,21 @@ class ReadOptions:
     )
     tags: str | None = _narrowing(
         "tags",
-        read_tags,
+        values.read_tags,
         kept=True,
         example="paid || refunded",
         meaning="a tag expression, as consumers write it, or a list: any of these tags",
     )
     keys: tuple[str, ...] | None = _narrowing(
         "keys",
-        read_names,
+        values.read_names,
         kept=True,
         example="order-17,order-18",
         meaning="only messages with one of these as key or unique key",
     )
     include: tuple[str, ...] = option(
         "include",
-        read_some_of(("business", "system", "half", "all")),
+        values.read_some_of(("business", "system", "half", "all")),
         kept=True,
         default=("system",),
         shown_default="`system`, in a pipeline `business`",
@@ -144,7 +124,7 @@ class ReadOptions:
     )
     starting_offsets: tuple[QueueOffset, ...] = _narrowing(
         "startingOffsets",
-        read_offsets,
+        values.read_offsets,
         default=(),
         shown_default="`earliest`",
         example='{"orders": {"0": 23, "1": -2}}',
@@ -155,7 +135,7 @@ class ReadOptions:
     )
     starting_times: tuple[QueueOffset, ...] = _narrowing(
         "startingOffsetsByTimestamp",
-        read_queue_times,
+        values.read_queue_times,
         default=(),
         example='{"orders": {"0": 1700000000000}}',
         meaning="first store time of a queue, in milliseconds, instead of its offset",
@@ -163,7 +143,7 @@ class ReadOptions:
     )
     ending_offsets: tuple[QueueOffset, ...] = _narrowing(
         "endingOffsets",
-        read_offsets,
+        values.read_offsets,
         default=(),
         where=BATCH,
         shown_default="`latest`",
@@ -175,14 +155,14 @@ class ReadOptions:
     ending_at_earliest: bool = False
     starting_physical_offset: int | None = _narrowing(
         "startingPhysicalOffset",
-        read_long,
+        values.read_long,
         example="1073741824",
         meaning="only records that begin at or behind this offset",
         in_streams="first physical offset; only without a checkpoint",
     )
     ending_physical_offset: int | None = _narrowing(
         "endingPhysicalOffset",
-        read_long,
+        values.read_long,
         where=BATCH,
         example="2147483648",
         meaning="only records that begin before this offset",
@@ -215,7 +195,7 @@ class ReadOptions:
     )
     time_zone: str | None = option(
         "timeZone",
-        read_zone,
+        values.read_zone,
         shown_default="the session's",
         example="Europe/Berlin",
         meaning="zone of times without an offset. The default is `spark.sql.session.timeZone` in "
@@ -224,14 +204,14 @@ class ReadOptions:
     )
     access_path: Literal["auto", "scan", "consumequeue", "index"] = option(
         "accessPath",
-        read_one_of(("auto", "scan", "consumequeue", "index")),
+        values.read_one_of(("auto", "scan", "consumequeue", "index")),
         default="auto",
         example="consumequeue",
         meaning="`auto`, `scan`, `consumequeue`, `index`: see [access paths](#access-paths)",
     )
     split_bytes: int = option(
         "splitBytes",
-        read_size,
+        values.read_size,
         default=128 << 20,
         shown_default="`128m`",
         example="64m",
@@ -239,7 +219,7 @@ class ReadOptions:
     )
     min_partitions: int = option(
         "minPartitions",
-        read_count,
+        values.read_count,
         default=1,
         example="200",
         meaning="minimum number of partitions, if there is enough data",
@@ -251,7 +231,7 @@ class ReadOptions:
     )
     on_error: Literal["fail", "skip", "rows"] = option(
         "onError",
-        read_one_of(("fail", "skip", "rows")),
+        values.read_one_of(("fail", "skip", "rows")),
         default="fail",
         kept=True,
         example="rows",
@@ -286,7 +266,7 @@ class ReadOptions:
     )
     missing_stores: Literal["fail", "wait", "drop"] = option(
         "missingStores",
-        read_one_of(("fail", "wait", "drop")),
+        values.read_one_of(("fail", "wait", "drop")),
         default="fail",
         example="drop",
         meaning="where a path is no store: `fail`; `drop` goes on without it; streams also "
@@ -311,7 +291,7 @@ class ReadOptions:
     )
     storage_options: Mapping[str, Any] | None = option(
         "storageOptions",
-        read_storage_options,
+        values.read_storage_options,
         hidden=True,
         example='{"region": "eu-central-1"}',
         meaning="for URLs: a JSON object with [options of the object store](cloud.md#spark)",
@@ -330,21 +310,21 @@ class ReadOptions:
     )
     columns: tuple[str, ...] | None = option(
         "columns",
-        read_names,
+        values.read_names,
         shown_default="all but `raw_body` and `error`",
         example="topic,body",
         meaning="the columns, in this order",
     )
     table: str = _of_batches(
         "table",
-        read_one_of(TABLES),
+        values.read_one_of(TABLES),
         default="messages",
         example="damage",
         meaning="`messages`, or a structure: see [structures as tables](#structures-as-tables)",
     )
     until: str = _of_streams(
         "until",
-        read_one_of(("flushed", "dispatched", "end")),
+        values.read_one_of(("flushed", "dispatched", "end")),
         default="flushed",
         example="end",
         meaning="`flushed`: messages that survive a power cut; `dispatched`: messages in the "
@@ -352,27 +332,27 @@ class ReadOptions:
     )
     flushed_after_s: float | None = _of_streams(
         "flushedAfter",
-        read_flushed_after,
+        values.read_flushed_after,
         example="30s",
         meaning="with `until=flushed` on a shared file system: the end of the log counts as "
         "flushed if it stays the same for so long; at least `30s`",
     )
     max_bytes_per_trigger: int | None = _of_streams(
         "maxBytesPerTrigger",
-        read_size,
+        values.read_size,
         example="1g",
         meaning="maximum bytes of the log in a batch, shared by the brokers; costs nothing to plan",
     )
     max_rows_per_trigger: int | None = _of_streams(
         "maxRowsPerTrigger",
-        read_count,
+        values.read_count,
         also=("maxOffsetsPerTrigger",),
         example="100000",
         meaning="maximum messages in a batch; the driver reads the log once more to count them",
     )
     retire: tuple[str, ...] = _of_streams(
         "retire",
-        read_names,
+        values.read_names,
         default=(),
         example="broker-a",
         meaning="brokers whose stores are gone for good: taken out of the checkpoint; refused "
@@ -380,13 +360,13 @@ class ReadOptions:
     )
     resume: tuple[dict[str, int], dict[str, int], dict[str, Any] | None] | None = _of_streams(
         "resume",
-        read_resume,
+        values.read_resume,
         example='{"start": {"broker-a": 0}, "end": {"broker-a": 4096}}',
         meaning="first batch where there is no checkpoint; a pipeline sets it",
     )
     kept: Mapping[str, Any] | None = _of_streams(
         "kept",
-        read_object,
+        values.read_object,
         example='{"layout": {}, "earlier": {}}',
         meaning="layout of a pipeline's tables, and the options that `--migrate` changed; a "
         "pipeline sets it",
@@ -404,36 +384,36 @@ class ReadOptions:
             ConfigError: No such option, a value that it cannot have, two that contradict each
                 other, or one for streams without a stream; ``field`` names the option.
         """
-        given = read_given(options, OPTIONS)
+        given = values.read_given(options, OPTIONS)
         if not streaming:
             for name in given:
                 if OPTIONS[name].where == STREAM:
                     raise ConfigError(f"option {name} is for streams (spark.readStream)", name)
         zone = given.get("timeZone")
-        values = {
+        fields = {
             row.field: row.parse(
-                given[name], read_time_in(zone) if zone and row.read is parse_time else None
+                given[name], values.read_time_in(zone) if zone and row.read is parse_time else None
             )
             for name, row in OPTIONS.items()
             if name in given and row.field
         }
-        values["paths"] = read_paths(given.get("path"), values.get("paths", ()))
+        fields["paths"] = values.read_paths(given.get("path"), fields.get("paths", ()))
         # The other tables show the log as it is.
-        if values.get("table", "messages") != "messages":
-            values.setdefault("include", ("all",))
-        if streaming and not values.get("fail_on_data_loss", True):
-            values.setdefault("missing_stores", "wait")
+        if fields.get("table", "messages") != "messages":
+            fields.setdefault("include", ("all",))
+        if streaming and not fields.get("fail_on_data_loss", True):
+            fields.setdefault("missing_stores", "wait")
         for field, word, flag in (
             ("starting_offsets", "latest", "starting_from_latest"),
             ("ending_offsets", "earliest", "ending_at_earliest"),
         ):
-            if isinstance(values.get(field), str):
-                values[flag] = values.pop(field) == word
-        if (before_ms := values.get("before_timestamp_ms")) is not None:
-            if "ending_timestamp_ms" in values:
+            if isinstance(fields.get(field), str):
+                fields[flag] = fields.pop(field) == word
+        if (before_ms := fields.get("before_timestamp_ms")) is not None:
+            if "ending_timestamp_ms" in fields:
                 raise wrong_setting("option beforeTimestamp", "none beside endingTimestamp", "both")
-            values["ending_timestamp_ms"] = before_ms - 1
-        parsed = cls(**values)
+            fields["ending_timestamp_ms"] = before_ms - 1
+        parsed = cls(**fields)
         parsed._check_together()
         if "include" in given and parsed.shows_undelivered and parsed.access_path != "auto":
             parsed._check_scan()

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
+from pyspark.sql import types as T  # noqa: N812 - as everybody writes it
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from mqstore.errors import ConfigError, wrong_setting
 from mqstore.spark.schema import columns_schema
@@ -38,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
 
     from mqstore.config import ConfigLike
 
@@ -46,7 +35,7 @@ _PART = re.compile(r"part-([0-9]+)")
 
 
 def make_writer(
-    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+    options: Mapping[str, str], schema: T.StructType, *, overwrite: bool
 ) -> DataSourceArrowWriter:
     """The writer for some options and columns.
 
@@ -67,7 +56,7 @@ def make_writer(
 
 
 def write_options(
-    options: Mapping[str, str], schema: StructType
+    options: Mapping[str, str], schema: T.StructType
 ) -> tuple[Path, ConfigLike, tuple[str, ...]]:
     """The target, the settings of new stores, and the columns that become properties.
 
@@ -92,7 +81,7 @@ def _settings(config: str | None) -> ConfigLike:
         raise ConfigError(f"option config: {error}", "config") from None
 
 
-def check_columns(schema: StructType, properties_from: Sequence[str] = ()) -> None:
+def check_columns(schema: T.StructType, properties_from: Sequence[str] = ()) -> None:
     """Whether rows of a schema can be messages.
 
     Args:
@@ -127,21 +116,21 @@ def check_columns(schema: StructType, properties_from: Sequence[str] = ()) -> No
         raise wrong_setting("columns", "a column body or raw_body", "none")
 
 
-_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-_AS_TEXT = (StringType, BooleanType, *_INTEGERS)
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_AS_TEXT = (T.StringType, T.BooleanType, *_INTEGERS)
 
 
-def _casts(column: StructField) -> tuple[type[DataType], ...]:
+def _casts(column: T.StructField) -> tuple[type[T.DataType], ...]:
     """Types that ``append_arrow`` takes for a column beside its own."""
     match column.dataType:
-        case BinaryType() if column.name == "body":
-            return (StringType,)
-        case IntegerType() | LongType():
+        case T.BinaryType() if column.name == "body":
+            return (T.StringType,)
+        case T.IntegerType() | T.LongType():
             return _INTEGERS
-        case StringType():
-            return (StringType,)
-        case TimestampType():
-            return (TimestampNTZType,)
+        case T.StringType():
+            return (T.StringType,)
+        case T.TimestampType():
+            return (T.TimestampNTZType,)
     return ()
 
 
