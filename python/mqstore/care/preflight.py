@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
+from mqstore.files.layout import open_queue
 from mqstore.results import _Report
 from mqstore.store import _broker_conf, _judged_settings, below, connect, is_remote, root_of
 
@@ -31,7 +32,6 @@ _RELEASES = ("5.3", "5.4", "5.5")
 _UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
 # Entries that lead to no message or another one: a start puts none in their place.
 _WRONG_PLACES = frozenset({"MQ-DOC-04", "MQ-DOC-05"} | {f"MQ-CQ-{n:02}" for n in (2, 3, 4, 6, 7)})
-_FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +163,8 @@ class _Flight:
         self.begin = start.begin if start.crashed else max([start.begin, *behind])
 
     def _in_files(self, queue: QueueInfo) -> mqstore.ConsumeQueue | None:
-        names = _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id)
-        folder = below(root_of(self.store), *names)
-        if not folder.is_dir():
-            return None
         try:
-            return mqstore.ConsumeQueue(folder)
+            return open_queue(self.store, queue)
         except StoreError:
             return None  # a start fails, or puts the queue's messages in again
 

@@ -77,16 +77,14 @@ def _with_rich(
 @contextmanager
 def _with_click(label: str, rate: Callable[[int], str]) -> Iterator[Callable[[int, int], None]]:
     """The bar by click alone."""
-    with click.progressbar(
-        length=1, label=label, file=sys.stderr, item_show_func=_item_rate(rate)
-    ) as bar:
+
+    def shown(done: int | None) -> str | None:
+        return None if done is None else rate(done)
+
+    with click.progressbar(length=1, label=label, file=sys.stderr, item_show_func=shown) as bar:
 
         def advance(done: int, total: int) -> None:
             bar.length = max(total, 1)
             bar.update(max(done - bar.pos, 0), done)
 
         yield advance
-
-
-def _item_rate(rate: Callable[[int], str]) -> Callable[[int | None], str | None]:
-    return lambda done: None if done is None else rate(done)

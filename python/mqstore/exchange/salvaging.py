@@ -136,10 +136,6 @@ class SalvageReport(Report):
     problems: tuple[SalvageProblem, ...] = ()
 
 
-def _space(messages: int, size: int) -> int:
-    return size + _BESIDE_MESSAGE * messages + _BESIDE_STORE
-
-
 def _keep_owner(source: Path, out: Path) -> None:
     """Gives the new files owner and mode of the source's: of the same file, else of its first."""
     inside = sorted(source.rglob("*")) if source.is_dir() else []
@@ -206,10 +202,11 @@ def salvage(
     found = _native.salvage(source, out, progress=progress, settings=settings_of(config))
     if out is not None and not is_remote(source):
         _keep_owner(Path(source), Path(out))
+    messages = found["messages"] + found["stand_ins"]
     return SalvageReport.made_of(
         found,
         source=str(source),
         out=None if out is None else str(out),
-        space_bytes=_space(found["messages"] + found["stand_ins"], found["bytes"]),
+        space_bytes=found["bytes"] + _BESIDE_MESSAGE * messages + _BESIDE_STORE,
         passed_over_count=sum(SalvagedFile(*row).passed_over for row in found["files"]),
     )

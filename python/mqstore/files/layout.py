@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore._native import IndexFile, _store_name
+from mqstore._native import ConsumeQueue, IndexFile, _store_name
 from mqstore.errors import StoreIOError
-from mqstore.store import below, is_remote
+from mqstore.store import below, is_remote, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mqstore import Store
+    from mqstore import QueueInfo, Store
     from mqstore.files.remote_path import RemotePath
 
 # Root, kind, topic, queue, file: nothing of a store lies deeper, but for compaction's own tree.
 _DEEPEST = 5
+_FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 # Folders that may be links, as for RocketMQ.
 _LINKED = ("commitlog", "consumequeue", "index", "config")
 
@@ -151,3 +152,12 @@ def open_index_files(store: Store, paths: Iterable[Path]) -> Iterator[tuple[Path
             raise
         with file:
             yield path, file
+
+
+def open_queue(store: Store, queue: QueueInfo) -> ConsumeQueue | None:
+    """The files of a queue; ``None`` where it has none yet, its messages being in the log only."""
+    names = _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id)
+    folder = below(root_of(store), *names)
+    if not folder.is_dir():
+        return None
+    return ConsumeQueue(folder)

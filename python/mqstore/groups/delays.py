@@ -241,7 +241,7 @@ class Delivery:
             due = []
             self._next_due[level] = 0
             for message in read.messages:
-                due_ms = self._due_ms(message)
+                due_ms = message.store_timestamp_ms + self._delay_ms(message.delay_level)
                 if now_ms < due_ms <= now_ms + delay_ms:
                     self._next_due[level] = due_ms
                     break
@@ -275,9 +275,6 @@ class Delivery:
             if len(due) < len(read.messages) or not due:
                 break
         return count
-
-    def _due_ms(self, message: StoredMessage) -> int:
-        return message.store_timestamp_ms + self._delay_ms(message.delay_level)
 
     def _delay_ms(self, level: int) -> int:
         return self._levels[min(max(level, 1), len(self._levels)) - 1]

@@ -311,7 +311,7 @@ class ConsumerGroup(InFlight):
 
         idle = seconds_or_ever(math.inf if idle_s is None else idle_s, "idle_s")
         most = max_messages if ordered else 1
-        work = Processing(self, topic, handler, level, most, tags, ordered=ordered, on_loss=on_loss)
+        work = Processing(self, topic, handler, level, most, tags, ordered, on_loss)
         return work.run(concurrency, stop or threading.Event(), idle)
 
     def commit(self) -> None:

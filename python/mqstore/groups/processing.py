@@ -74,27 +74,22 @@ class _Batch:
     error: BaseException | None = None
 
 
+@dataclass(eq=False)
 class Processing:
     """One call of ``process``; its threads take queue after queue."""
 
-    def __init__(
-        self,
-        group: ConsumerGroup,
-        topic: str,
-        handler: Callable[[StoredMessage], object],
-        level: Callable[[StoredMessage], int],
-        max_messages: int,
-        tags: str | None,
-        *,
-        ordered: bool,
-        on_loss: OnLoss,
-    ) -> None:
-        self._group, self._topic = group, topic
-        self._store = group._store  # noqa: SLF001 - of this package
-        self._topics = list(dict.fromkeys([topic, group.retry_topic]))
-        self._handler, self._level = handler, level
-        self._max_messages, self._tags = max_messages, tags
-        self._ordered, self._on_loss = ordered, on_loss
+    _group: ConsumerGroup
+    _topic: str
+    _handler: Callable[[StoredMessage], object]
+    _level: Callable[[StoredMessage], int]
+    _max_messages: int
+    _tags: str | None
+    _ordered: bool
+    _on_loss: OnLoss
+
+    def __post_init__(self) -> None:
+        self._store = self._group._store  # noqa: SLF001 - of this package
+        self._topics = list(dict.fromkeys([self._topic, self._group.retry_topic]))
         self._done = Processed()
         self._lock = threading.Lock()
         self._batches: set[_Batch] = set()

@@ -324,7 +324,7 @@ class Progress:
         """
         with mqstore.open(self.options.root(part.store), config=self.options.config) as store:
             begin, end = store.min_physical_offset, store.max_physical_offset
-        reach = Reach(part_store(part), begin, end, end)
+        reach = Reach(StoreDir(part.store, part.broker), begin, end, end)
         self._check_begin(part.broker, part.begin, reach)
         self._check_end(part.broker, part.end, reach)
 
@@ -434,11 +434,6 @@ def _offset(given: object) -> Offset:
     if isinstance(given, dict) and all(type(one) is int and one >= 0 for one in given.values()):
         return given
     raise ConfigError(f"the checkpoint's offset {str(given)[:200]} is not of this source", "path")
-
-
-def part_store(part: LogRange) -> StoreDir:
-    """The store of a range."""
-    return StoreDir(part.store, part.broker)
 
 
 def _share(begins: Offset, end: Offset, most: int) -> Offset:

@@ -62,6 +62,7 @@ def counts() -> list[Column]:
     ]
 
 
+@dataclasses.dataclass(eq=False)
 class Sinks(Shipped):
     """Writes the batches of a pipeline; from a Connect session it travels to the server.
 
@@ -73,20 +74,14 @@ class Sinks(Shipped):
         previous_end: Why the run before ended, for the metrics.
     """
 
-    def __init__(
-        self,
-        settings: PipelineConfig,
-        source: Progress,
-        progress: Callable[[Mapping[str, object]], object],
-        purpose: Purpose,
-        previous_end: str | None = None,
-    ) -> None:
-        self.purpose = purpose
-        self.previous_end = previous_end
-        self.settings = settings
-        self.source = source
-        self.progress = progress
-        self.books = Books(settings.books)
+    settings: PipelineConfig
+    source: Progress
+    progress: Callable[[Mapping[str, object]], object]
+    purpose: Purpose
+    previous_end: str | None = None
+
+    def __post_init__(self) -> None:
+        self.books = Books(self.settings.books)
         self._query = ""
 
     def __call__(self, batch: DataFrame, number: int) -> None:

@@ -21,13 +21,13 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Output, Row, Rows, columns, known, note
 from mqstore.cli.progress import progress
-from mqstore.store import below, root_of
+from mqstore.files.layout import open_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from mqstore import ConsumeQueue, QueueInfo, Store
+    from mqstore import QueueInfo, Store
 
 
 _OFFSETS = ("min_offset", "max_offset")
@@ -168,18 +168,6 @@ def _topic_row(topic: str, queues: list[Row], types: dict[str, str]) -> Row:
         sizes = [queue["bytes"] for queue in queues]
         row["bytes"] = None if None in sizes else sum(sizes)
     return row
-
-
-_FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
-
-
-def open_queue(store: Store, queue: QueueInfo) -> ConsumeQueue | None:
-    """The files of a queue; ``None`` where it has none yet, its messages being in the log only."""
-    names = _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id)
-    folder = below(root_of(store), *names)
-    if not folder.is_dir():
-        return None
-    return mqstore.ConsumeQueue(folder)
 
 
 def find_queue(store: Store, topic: str, queue_id: int) -> QueueInfo:

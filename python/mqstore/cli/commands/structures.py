@@ -9,7 +9,7 @@ import click
 
 import mqstore
 from mqstore._names import nearest, recent_keys
-from mqstore.cli.commands.queues import find_queue, open_queue
+from mqstore.cli.commands.queues import find_queue
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
     flag,
@@ -23,7 +23,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, Lines, Output, Row, Rows, columns, note
 from mqstore.cli.progress import progress
-from mqstore.files.layout import index_files, open_index_files
+from mqstore.files.layout import index_files, open_index_files, open_queue
 from mqstore.store import below, root_of
 from mqstore.text import count_text, time_text
 
