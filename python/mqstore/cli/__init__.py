@@ -20,8 +20,7 @@ from click.core import ParameterSource
 import mqstore
 from mqstore._names import nearest
 from mqstore.cli.examples import examples_of
-from mqstore.cli.output import OutputClosedError, note
-from mqstore.cli.pager import set_paging
+from mqstore.cli.output import OutputClosedError, note, set_paging
 from mqstore.errors import MissingPackageError
 from mqstore.text.zone import set_zone
 

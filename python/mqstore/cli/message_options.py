@@ -11,8 +11,7 @@ import click
 
 from mqstore.cli.bodies import Decoder, avro_decoder, protobuf_decoder, protobuf_fields
 from mqstore.cli.messages import MessageView, Template
-from mqstore.cli.options import option
-from mqstore.cli.units import Parsed
+from mqstore.cli.options import Parsed, option
 
 if TYPE_CHECKING:
     from mqstore.cli.options import Decorator, Function

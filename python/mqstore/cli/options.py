@@ -11,19 +11,71 @@ import click
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.output import Format, Output, note
-from mqstore.cli.pager import Pager
-from mqstore.cli.units import TYPES
+from mqstore.cli.output import Format, Output, Pager, note
 from mqstore.store import connect, is_backup, is_remote, local, settings_of
-from mqstore.text import count_text, size_text
+from mqstore.text import count_text, parse_size, parse_time, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mqstore.files.remote import IoCounts
 
+    # Newer releases have it generic, older ones cannot be subscripted.
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType
+
 Function: TypeAlias = "Callable[..., Any]"
 Decorator: TypeAlias = "Callable[[Function], Function]"
+
+
+class Parsed(_ParamType):
+    """A parameter that a function reads; what it raises as ``ValueError`` is the complaint."""
+
+    def __init__(self, name: str, read: Callable[[str], object]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(  # noqa: D102 - click's own
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+TIME = Parsed("time", parse_time)
+"""A click type: ``parse_time``."""
+SIZE = Parsed("size", parse_size)
+"""A click type: ``parse_size``."""
+DURATION = Parsed("duration", lambda text: -parse_time(f"-{text}", lambda: 0) // 1000)
+"""A click type: ``60s``, ``2h``, ``7d``, in seconds."""
+RATE = Parsed("rate", lambda text: parse_size(text.removesuffix("/s")))
+"""A click type: ``50m/s``, in bytes a second."""
+COUNT_RATE = Parsed("rate", lambda text: float(text.removesuffix("/s")))
+"""A click type: ``200/s``."""
+COUNT = click.IntRange(min=1)
+"""A click type: at least one."""
+OFFSET = click.IntRange(min=0)
+"""A click type: a physical offset, or one in a queue."""
+QUEUE = click.IntRange(0, 2**31 - 1)
+"""A click type: a queue's number."""
+FILE = click.Path(dir_okay=False)
+"""A click type: a file, whether it is there or not."""
+TYPES = {
+    "COUNT": COUNT,
+    "DURATION": DURATION,
+    "FILE": FILE,
+    "OFFSET": OFFSET,
+    "QUEUE": QUEUE,
+    "RATE": RATE,
+    "SIZE": SIZE,
+    "TIME": TIME,
+}
+"""Types of what options take, by the names that the help has for it."""
 
 
 def option(names: str, value: str | Sequence[str] | None, text: str, **more: Any) -> Decorator:

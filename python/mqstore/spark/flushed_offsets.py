@@ -15,9 +15,8 @@ import mqstore
 from mqstore.errors import ConfigError
 from mqstore.files.durable import sync
 from mqstore.files.log_files import log_folders, log_paths
-from mqstore.spark.bounds import check_topics
 from mqstore.spark.roots import snapshot_of
-from mqstore.spark.stores import find_stores, topic_names
+from mqstore.spark.stores import check_topics, find_stores, topic_names
 from mqstore.store import has_scheme
 
 if TYPE_CHECKING:

@@ -10,17 +10,24 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mqstore.spark.bounds import INT64_MAX, bounds_of, check_queues_known, check_topics
 from mqstore.spark.compat import InputPartition
-from mqstore.spark.stores import Summary, find_stores, summarize_all
+from mqstore.spark.stores import (
+    INT64_MAX,
+    Summary,
+    bounds_of,
+    check_queues_known,
+    check_topics,
+    find_stores,
+    summarize_all,
+)
 from mqstore.spark.values import topics_matching
 from mqstore.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mqstore.spark.bounds import QueuePart
     from mqstore.spark.options import ReadOptions
+    from mqstore.spark.stores import QueuePart
 
 _LOG = logging.getLogger("mqstore.spark")
 _ENTRY_BYTES = 20

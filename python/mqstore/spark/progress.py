@@ -20,10 +20,18 @@ from mqstore import _native
 from mqstore._names import nearest
 from mqstore.errors import ConfigError, OffsetOutOfRangeError
 from mqstore.files.log_files import log_folders, log_paths
-from mqstore.spark.bounds import INT64_MAX, QueuePart, bounds_of, check_queues_known
 from mqstore.spark.flushed_offsets import Bounds, Reach
 from mqstore.spark.plan import LogRange
-from mqstore.spark.stores import StoreDir, find_stores, first_time, summarize_all
+from mqstore.spark.stores import (
+    INT64_MAX,
+    QueuePart,
+    StoreDir,
+    bounds_of,
+    check_queues_known,
+    find_stores,
+    first_time,
+    summarize_all,
+)
 from mqstore.store import settings_of
 
 if TYPE_CHECKING:

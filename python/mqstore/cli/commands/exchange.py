@@ -17,6 +17,7 @@ from mqstore.cli.message_options import tags_option
 from mqstore.cli.messages import note_skipped
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
+    FILE,
     allow_empty_option,
     begin_end_options,
     command,
@@ -38,7 +39,6 @@ from mqstore.cli.output import (
     table_lines,
 )
 from mqstore.cli.progress import progress
-from mqstore.cli.units import FILE
 from mqstore.files.log_files import LogFiles, log_folders
 from mqstore.store import _broker_conf, has_scheme, is_remote
 from mqstore.text import count_text, escape, size_text

@@ -18,6 +18,7 @@ from mqstore._native import _keep_config
 from mqstore.care.unread import OFFSET_TABLES, GroupReader
 from mqstore.cli.names import check_group, check_topics
 from mqstore.cli.options import (
+    Parsed,
     flag,
     open_store,
     open_to_change,
@@ -26,7 +27,6 @@ from mqstore.cli.options import (
     topics_option,
 )
 from mqstore.cli.output import Column, Output, Row, columns, note
-from mqstore.cli.units import Parsed
 from mqstore.errors import CorruptionError
 from mqstore.text import age_text, count_text, escape, parse_time, time_text
 

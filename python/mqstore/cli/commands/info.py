@@ -12,10 +12,9 @@ import mqstore
 from mqstore._names import lite_names
 from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
 from mqstore.cli.messages import STAND_INS
-from mqstore.cli.options import flag, open_store, option, read_command
+from mqstore.cli.options import FILE, flag, open_store, option, read_command
 from mqstore.cli.output import Column, Lines, Output, Row, columns, known, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.cli.units import FILE
 from mqstore.files.layout import index_files, list_files, open_index_files
 from mqstore.store import below, is_remote, root_of
 from mqstore.text import count_text, escape, size_text, time_text

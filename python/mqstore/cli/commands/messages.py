@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mqstore.cli.keys import ID_LENGTHS, index_reach, may_be_more, note_not_found, query
+from mqstore.cli.keys import (
+    ID_LENGTHS,
+    Selected,
+    Selection,
+    index_reach,
+    may_be_more,
+    note_not_found,
+    query,
+)
 from mqstore.cli.message_options import (
     grep_option,
     raw_option,
@@ -21,6 +29,7 @@ from mqstore.cli.message_options import (
 from mqstore.cli.messages import MessageView, line_of, note_skipped, print_messages
 from mqstore.cli.names import check_queue, check_topics, note_nothing
 from mqstore.cli.options import (
+    TIME,
     begin_end_options,
     flag,
     limit_option,
@@ -33,8 +42,6 @@ from mqstore.cli.options import (
     topics_option,
 )
 from mqstore.cli.output import Column, Output, OutputClosedError, columns, note
-from mqstore.cli.selection import Selected, Selection
-from mqstore.cli.units import TIME
 from mqstore.errors import CorruptionError, StoreIOError, expected_got
 from mqstore.exchange.matching import body_matches
 from mqstore.store import below, root_of

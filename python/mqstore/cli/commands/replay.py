@@ -14,6 +14,7 @@ import click
 from mqstore.cli.message_options import grep_option, tags_option
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
+    COUNT_RATE,
     Function,
     allow_empty_option,
     begin_end_options,
@@ -27,7 +28,6 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.cli.units import COUNT_RATE
 from mqstore.replaying.replay import INTERRUPTED, Replay
 from mqstore.replaying.report import write_failures
 from mqstore.replaying.selection import REFUSED

@@ -20,11 +20,9 @@ import msgspec
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.options import command, flag, option, read_argument, skip_damage_option
-from mqstore.cli.output import Column, Output, OutputClosedError, note, on_terminal
-from mqstore.cli.pager import Pager
+from mqstore.cli.options import SIZE, command, flag, option, read_argument, skip_damage_option
+from mqstore.cli.output import Column, Output, OutputClosedError, Pager, note, on_terminal
 from mqstore.cli.progress import progress
-from mqstore.cli.units import SIZE
 from mqstore.errors import needs
 from mqstore.files.new_file import new_file
 from mqstore.text import escape

@@ -12,6 +12,7 @@ import click
 import mqstore
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
+    COUNT,
     command,
     config_option,
     flag,
@@ -27,7 +28,6 @@ from mqstore.cli.options import (
 from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.cli.quarantine import folders, kept_messages, put_back
-from mqstore.cli.units import COUNT
 from mqstore.store import settings_of
 from mqstore.text import count_text, duration_text, escape, size_text
 
