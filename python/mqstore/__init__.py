@@ -104,18 +104,10 @@ if TYPE_CHECKING:
     from mqstore.care.why import WhyAnswer, WhyPlace, WhyReport, why
     from mqstore.config import ConfigWarning, StoreConfig
     from mqstore.database import sql
-    from mqstore.exchange.copying import copy, diff
-    from mqstore.exchange.exporting import export_store
-    from mqstore.exchange.importing import import_store
-    from mqstore.exchange.reports import (
-        CopyReport,
-        Difference,
-        DiffReport,
-        ExportReport,
-        ImportReport,
-        LeftAsIs,
-        QueueDiff,
-    )
+    from mqstore.exchange.copying import CopyReport, Difference, DiffReport, QueueDiff, copy, diff
+    from mqstore.exchange.exporting import ExportReport, export_store
+    from mqstore.exchange.importing import ImportReport, import_store
+    from mqstore.exchange.matching import LeftAsIs
     from mqstore.exchange.salvaging import (
         PassedOver,
         SalvageConflict,
@@ -302,12 +294,10 @@ __getattr__ = lazily(
         "care.why": "WhyAnswer WhyPlace WhyReport why",
         "config": "ConfigWarning StoreConfig",
         "database": "sql",
-        "exchange.copying": "copy diff",
-        "exchange.exporting": "export_store",
-        "exchange.importing": "import_store",
-        "exchange.reports": (
-            "CopyReport DiffReport Difference ExportReport ImportReport LeftAsIs QueueDiff"
-        ),
+        "exchange.copying": "CopyReport DiffReport Difference QueueDiff copy diff",
+        "exchange.exporting": "ExportReport export_store",
+        "exchange.importing": "ImportReport import_store",
+        "exchange.matching": "LeftAsIs",
         "exchange.salvaging": (
             "PassedOver SalvageConflict SalvageProblem SalvageReport SalvagedFile salvage"
         ),

@@ -213,7 +213,8 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             pushed, command = "nothing", _COMMANDS.get(self._name, self._name)
             reads = f"what `mqstore {command}` reads"
             rows = self._rows(path, set(schema.names))
-            batches = (_batch(schema, broker, some) for some in _chunks(rows))
+            chunks = iter(lambda: list(islice(rows, _BATCH_ROWS)), [])
+            batches = (_batch(schema, broker, some) for some in chunks)
         columns = ", ".join(schema.names)
         text = f"{path}: {self._name}: pushed {pushed}; columns {columns}; reads {reads}"
         stores.scans.append(text)
@@ -305,11 +306,6 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             else:
                 yield from queue_rows(store, (), problems, with_bytes="bytes" in wanted)
         stores.warn(problems)
-
-
-def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while some := list(islice(rows, _BATCH_ROWS)):
-        yield some
 
 
 def _batch(schema: pa.Schema, broker: str, rows: list[Row]) -> pa.RecordBatch:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError, expected
 from mqstore.exchange.matching import (
     Choice,
+    LeftAsIs,
     check_choice,
     check_rules,
     default_rules,
@@ -17,7 +19,7 @@ from mqstore.exchange.matching import (
     survey,
 )
 from mqstore.exchange.redaction import load_rules
-from mqstore.exchange.reports import CopyReport, DiffReport, LeftAsIs
+from mqstore.results import _Report
 from mqstore.store import connect, connect_each, local, settings_of
 
 if TYPE_CHECKING:
@@ -26,6 +28,111 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
     from mqstore.exchange.redaction import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport(_Report):
+    """Result of ``mqstore.copy``.
+
+    Attributes:
+        path: The store.
+        out: The new one.
+        messages: Messages copied.
+        bytes: Bytes of their records in the copy.
+        left_out: Messages that were not asked for.
+        stand_ins: Messages without a body and with the property ``MQSTORE_LEFT_OUT``, in the place
+            of those that others would have lost their queue offsets without.
+        redacted: Messages whose content a rule changed.
+        renumbered: Whether queue offsets were given anew; the consumer offsets went along.
+        in_place: Whether every record lies at the physical offset that it has in the source.
+        config_files: The files that came along into ``config``.
+        deleted_topics: Topics that are deleted in the source, and therefore in the copy: their
+            messages are in its log, and in no queue.
+        left_as_is: With rules of redaction: the bodies and properties that none of them replaced.
+    """
+
+    path: str
+    out: str
+    messages: int
+    bytes: int
+    left_out: int = 0
+    stand_ins: int = 0
+    redacted: int = 0
+    renumbered: bool = False
+    in_place: bool = False
+    config_files: tuple[str, ...] = ()
+    deleted_topics: tuple[str, ...] = ()
+    left_as_is: tuple[LeftAsIs, ...] = ()
+
+
+class QueueDiff(NamedTuple):
+    """A queue in which two stores differ."""
+
+    topic: str
+    """Its topic."""
+    queue_id: int
+    """Its number."""
+    same: int
+    """Messages that are the same."""
+    missing: int
+    """Messages that the second store lacks."""
+    extra: int
+    """Messages that only the second store has."""
+    different: int
+    """Messages that have other content in the second."""
+
+
+class Difference(NamedTuple):
+    """One message in which two stores differ."""
+
+    kind: Literal["missing", "extra", "different"]
+    """Whether the second store lacks it, has it alone, or has it with other content."""
+    topic: str
+    """Its topic."""
+    queue_id: int
+    """Its queue."""
+    queue_offset: int
+    """Its number there."""
+    fields: tuple[str, ...]
+    """Differing fields, by the names of ``StoredMessage``; ``body`` is as stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffReport(_Report):
+    """Result of ``mqstore.diff``.
+
+    Attributes:
+        a: The first store.
+        b: The second.
+        ok: Whether they have the same messages.
+        queues: How many queues there are in either.
+        messages: Messages that are the same.
+        differing: The queues that differ, with counts.
+        differences: The messages that differ, the first 10,000.
+    """
+
+    a: str
+    b: str
+    ok: bool
+    queues: int
+    messages: int
+    differing: tuple[QueueDiff, ...] = ()
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """Messages that the second store lacks."""
+        return sum(queue.missing for queue in self.differing)
+
+    @property
+    def extra(self) -> int:
+        """Messages that only the second store has."""
+        return sum(queue.extra for queue in self.differing)
+
+    @property
+    def different(self) -> int:
+        """Messages that have other content in the second store."""
+        return sum(queue.different for queue in self.differing)
 
 
 def copy(

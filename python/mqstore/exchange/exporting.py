@@ -6,6 +6,7 @@ import errno
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,8 @@ from mqstore.errors import ConfigError, CorruptionError, StoreIOError, expected
 from mqstore.exchange.formats import BATCH_ROWS, columns_of, need_pyarrow, writer
 from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
 from mqstore.exchange.matching import Choice, check_choice
-from mqstore.exchange.reports import ExportReport
 from mqstore.files.durable import sync
+from mqstore.results import _Report
 from mqstore.store import below, connect, local, root_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,34 @@ if TYPE_CHECKING:
 
     from mqstore import Damage, Store
     from mqstore.config import ConfigLike
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport(_Report):
+    """Result of ``mqstore.export_store``.
+
+    Attributes:
+        path: The store.
+        target: The folder that was written.
+        format: ``"jsonl"``, ``"parquet"`` or ``"arrow"``.
+        messages: How many messages are in it.
+        bytes: How many bytes their records have in the store.
+        complete: Whether it holds every message of the store, so that an import gives each its
+            place again.
+        skipped_ranges: Damaged ranges of the log that were skipped or reported.
+        skipped_bytes: Their bytes.
+        config_files: The files of the store's ``config`` folder that came along.
+    """
+
+    path: str
+    target: str
+    format: str
+    messages: int
+    bytes: int
+    complete: bool
+    skipped_ranges: int = 0
+    skipped_bytes: int = 0
+    config_files: tuple[str, ...] = ()
 
 
 def export_store(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from mqstore._settings import OWN_FILE
 from mqstore.errors import ConfigError, InvalidMessageError, StoreIOError
 from mqstore.exchange.formats import need_pyarrow, place_of, read_messages
 from mqstore.exchange.manifest import FORMATS, NAME, Format, Manifest
-from mqstore.exchange.reports import ImportReport
+from mqstore.results import _Report
 from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,32 @@ if TYPE_CHECKING:
 
 # As for the files of a store, below ``config`` and above.
 _MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport(_Report):
+    """Result of ``mqstore.import_store``.
+
+    Attributes:
+        source: What was read.
+        path: The new store.
+        messages: How many messages it has of the source.
+        bytes: How many bytes their records have.
+        stand_ins: Messages without a body and with the property ``MQSTORE_LEFT_OUT``, which stand
+            in for queue offsets that the source leaves out.
+        renumbered: Whether queue offsets were given anew; the consumer offsets went along.
+        in_place: Whether every record lies at the physical offset that the source names.
+        config_files: The files that came along into ``config``.
+    """
+
+    source: str
+    path: str
+    messages: int
+    bytes: int
+    stand_ins: int = 0
+    renumbered: bool = False
+    in_place: bool = False
+    config_files: tuple[str, ...] = ()
 
 
 def import_store(

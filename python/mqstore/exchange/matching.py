@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore._names import missing_keys, missing_topics, nearest, table_names
 from mqstore.errors import MessageNotFoundError
 from mqstore.exchange.redaction import fits
-from mqstore.exchange.reports import LeftAsIs
 from mqstore.results.documents import body_of
 
 if TYPE_CHECKING:
@@ -63,6 +62,19 @@ _OF_ROCKETMQ = frozenset(
         "MQSTORE_LEFT_OUT",
     ]
 )
+
+
+class LeftAsIs(NamedTuple):
+    """Content of a topic that no rule of redaction replaced."""
+
+    topic: str
+    """The topic."""
+    messages: int
+    """How many of its messages were copied."""
+    bodies: int
+    """How many bodies were left as they are."""
+    properties: tuple[str, ...]
+    """Names of the properties that were left as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,14 @@ RocksDB 8.4 of a broker opens them: table format 5, and no file with options of 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mqstore.errors import StoreIOError, UnsupportedError
 from mqstore.rocksdb.reading import INSTALL, is_installed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
     from typing import Any
 
@@ -37,7 +38,7 @@ def write_database(
     options.create_if_missing(create_if_missing=True)
     options.create_missing_column_families(create_missing_cfs=True)
     options.set_error_if_exists(enabled=True)
-    count = 0
+    count, left = 0, iter(rows)
     try:
         others = {name: _options(rocksdict) for name in families}
         database = rocksdict.Rdict(str(folder), options, column_families=others)
@@ -45,7 +46,7 @@ def write_database(
         unlogged = rocksdict.WriteOptions()
         unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # an attribute
         database.set_write_options(unlogged)
-        for batch in _batches(rows):
+        while batch := list(islice(left, _BATCH)):
             together = rocksdict.WriteBatch(raw_mode=True)
             for family, key, value in batch:
                 together.put(key, value, handles[family])
@@ -76,14 +77,3 @@ def _options(rocksdict: Any) -> Any:  # noqa: ANN401 - classes of a package that
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
     return options
-
-
-def _batches(rows: Iterable[tuple[str, bytes, bytes]]) -> Iterator[list[tuple[str, bytes, bytes]]]:
-    batch = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
