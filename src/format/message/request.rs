@@ -3,8 +3,8 @@
 //! | at | size | type | field |
 //! |---|---|---|---|
 //! | 0 | 4 | i32 | length of all |
-//! | 4 | 4 | i32 | [`WITHOUT_KEY`] for whom sends it, then 0 |
-//! | 8 | 4 | i32 | 0, a checksum that nobody reads |
+//! | 4 | 4 | i32 | 0; [`WITHOUT_KEY`] on the way to the client |
+//! | 8 | 4 | i32 | 0 |
 //! | 12 | 4 | i32 | FLAG |
 //! | 16 | 4+n | i32 | BODYLENGTH, BODY |
 //! | 20+n | 2+p | i16 | PROPERTIESLENGTH, PROPERTIES |
@@ -12,8 +12,8 @@
 use hashbrown::{Equivalent, HashMap, HashSet};
 
 use super::properties::{self, names};
+use crate::format::width::saturating_u32;
 
-/// Marks a message that still needs a unique key.
 pub const WITHOUT_KEY: u32 = 1;
 /// Separators, name and value of a unique key; a host with IPv6 alone writes as many digits.
 const KEY_LEN: usize = names::UNIQ_KEY.len() + 2 + 56;
@@ -32,10 +32,8 @@ const ALONE: [&[u8]; 5] = [
     b"TIMER_DELIVER_MS",
 ];
 
-/// A message to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// By this its answer is known.
     pub number: u64,
     pub topic: &'a [u8],
     pub queue_id: i32,
@@ -43,19 +41,17 @@ pub struct Outgoing<'a> {
     pub lane: i32,
     /// Properties that it gets, before those of the same names that it has.
     pub added: &'a [u8],
-    /// Where it comes from.
     pub physical_offset: u64,
     pub flag: i32,
     pub properties: &'a [u8],
     pub body: &'a [u8],
 }
 
-/// How messages are sent.
 #[derive(Debug)]
 pub struct Rules {
-    /// Names of properties that are left out.
+    /// Names of properties.
     pub dropped: HashSet<Vec<u8>>,
-    /// Name of the broker that messages come from.
+    /// The broker that messages come from.
     pub broker: String,
     /// Most messages of a request.
     pub batch: usize,
@@ -70,9 +66,9 @@ pub struct Rules {
 #[derive(Debug)]
 pub struct Requests {
     rules: Rules,
-    /// Ways by topic, queue and lane.
+    /// By topic, queue and lane.
     ways: HashMap<(Vec<u8>, i32, i32), usize>,
-    /// Requests that are not full, by the numbers of their ways.
+    /// Requests that are not full, by way.
     held: Vec<Request>,
     ready: Vec<u8>,
 }
@@ -90,7 +86,6 @@ impl Requests {
         Self { rules, ways: HashMap::new(), held: Vec::new(), ready: Vec::new() }
     }
 
-    /// Puts a message into the request of its way.
     pub fn add(&mut self, message: &Outgoing<'_>) {
         let is_retry = message.topic.starts_with(b"%RETRY%");
         let queue_id =
@@ -111,13 +106,14 @@ impl Requests {
         out.reserve(size);
         request.lacks_key |= !is_keyed;
         let mark = if is_keyed { 0 } else { WITHOUT_KEY };
-        for field in [clamped(size), mark, 0, message.flag.cast_unsigned()] {
+        for field in [saturating_u32(size), mark, 0, message.flag.cast_unsigned()] {
             out.extend(field.to_be_bytes());
         }
-        out.extend(clamped(message.body.len()).to_be_bytes());
+        out.extend(saturating_u32(message.body.len()).to_be_bytes());
         out.extend(message.body);
         // One that is alone may have more, and ends with the request.
-        out.extend(u16::try_from(properties.len()).unwrap_or(u16::MAX).to_be_bytes());
+        let [_, _, length @ ..] = saturating_u32(properties.len()).to_be_bytes();
+        out.extend(length);
         out.extend(&properties);
         if is_single || request.numbers.len() / 8 >= self.rules.batch {
             request.emit(way, &mut self.ready);
@@ -150,7 +146,7 @@ impl Requests {
         let way = self.held.len();
         self.held.push(Request::default());
         self.ways.insert((topic.to_vec(), queue_id, lane), way);
-        let numbers = [clamped(way), queue_id.cast_unsigned(), lane.cast_unsigned()];
+        let numbers = [saturating_u32(way), queue_id.cast_unsigned(), lane.cast_unsigned()];
         frame(&mut self.ready, b'W', &[numbers.map(u32::to_be_bytes).as_flattened(), topic]);
         way
     }
@@ -189,18 +185,18 @@ impl Rules {
 }
 
 impl Request {
-    /// Puts what it has into a frame, and gives its memory back.
+    /// Gives its memory back, too.
     fn emit(&mut self, way: usize, out: &mut Vec<u8>) {
         let Self { numbers, messages, lacks_key } = std::mem::take(self);
         if !numbers.is_empty() {
-            let head = [clamped(way), clamped(numbers.len() / 8)].map(u32::to_be_bytes);
+            let head =
+                [saturating_u32(way), saturating_u32(numbers.len() / 8)].map(u32::to_be_bytes);
             let kind = if lacks_key { b'N' } else { b'M' };
             frame(out, kind, &[head.as_flattened(), &numbers, &messages]);
         }
     }
 }
 
-/// A way that is looked up.
 #[derive(Hash)]
 struct Way<'a>(&'a [u8], i32, i32);
 
@@ -213,14 +209,9 @@ impl Equivalent<(Vec<u8>, i32, i32)> for Way<'_> {
 fn frame(out: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     let len = 1 + parts.iter().map(|part| part.len()).sum::<usize>();
     out.reserve(len + 4);
-    out.extend(clamped(len).to_be_bytes());
+    out.extend(saturating_u32(len).to_be_bytes());
     out.push(kind);
     parts.iter().for_each(|part| out.extend_from_slice(part));
-}
-
-/// Bodies end at 64 MiB.
-fn clamped(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::format::message::properties::Indexed;
 use crate::format::width::saturating_i64;
 use crate::log::queue::unit::MAX_KEYS;
 
-/// What the index has of a message.
+/// A message, as the index has it.
 pub(crate) struct Keyed<'a> {
     pub(crate) topic: TopicHash,
     pub(crate) properties: &'a Indexed<'a>,
