@@ -273,7 +273,6 @@ codes! {
 }
 
 impl Code {
-    /// The code with one of its severities.
     #[must_use]
     pub(crate) fn at(self, severity: Severity) -> Graded {
         debug_assert!(self.severities().contains(&severity), "{self}: {severity:?}");

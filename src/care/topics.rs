@@ -46,7 +46,7 @@ pub fn is_system(topic: &[u8]) -> bool {
         || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
 }
 
-/// Whether a topic with messages was deleted, by table and folders.
+/// By table and folders.
 pub(super) fn is_deleted(
     storage: &dyn Storage,
     paths: &StorePaths,

@@ -167,7 +167,7 @@ fn build(
     (start < to && is_there).then_some((start, PartBatches { batches, end }))
 }
 
-/// Batches of a scan, built ahead. Rows before an error come first; nothing follows it.
+/// [`MessageBatches`] that are built ahead.
 pub struct BatchesAhead {
     /// `None` after the last batch.
     parts: Option<PartsInOrder<'static, (), PartBatches>>,

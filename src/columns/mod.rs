@@ -2,8 +2,7 @@
 //! for each column.
 //!
 //! `variable.rs` fills columns of text and bytes, `derived.rs` derived values, `damage.rs` rows for
-//! damage. `rows.rs` reads batches as messages. `ahead.rs` produces the batches of a log, `tables.rs` those
-//! of counts and queues. `functions.rs` has Spark's SQL functions.
+//! damage. `rows.rs` reads batches as messages. `ahead.rs` produces the batches of a log.
 
 mod ahead;
 mod builder;

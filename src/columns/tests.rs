@@ -1,5 +1,3 @@
-//! Batches compared with their records.
-
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;

@@ -1,9 +1,8 @@
 //! The message store: put, dispatch, flush, recover, query, close. Open `message_store.rs` first.
 //!
 //! `open/` opens and recovers, `write/`, `dispatch/` and `read/` do the work, `folder/` knows the
-//! store's files. `queue_table.rs` has all queues, `topics.rs` keeps `topics.json`;
-//! `groups/` are consumer groups above a store. `store_files/` is shared by reader and writer; `recovery_report.rs` is what an opening reports, `progress.rs`
-//! reports and ends long work.
+//! store's files. `groups/` are consumer groups above a store; `store_files/` is shared by reader
+//! and writer.
 
 pub mod dispatch;
 pub mod folder;

@@ -28,7 +28,6 @@ const QUEUES_AT_ONCE: usize = 1 << 14;
 
 const FLUSHES_AT_ONCE: usize = 16;
 
-/// Topics listed by one thread at a time.
 const TOPICS_AT_ONCE: usize = 64;
 
 /// Maximum queues created from one log: a small log must not exhaust the disk.
@@ -79,7 +78,6 @@ pub struct QueueTable {
     has_ext: AtomicBool,
     /// Whether no file changed since the store was sealed, while it is loaded.
     is_sealed: AtomicBool,
-    /// Whether ends of queues are read when they are asked for.
     is_lazy: AtomicBool,
     room: OnceLock<Arc<DiskReserve>>,
 }

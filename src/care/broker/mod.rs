@@ -1,7 +1,5 @@
-//! A broker's rules: what a release of RocketMQ makes of a store at its next start. Which files it
-//! loads and deletes is here, which settings it reads in `settings.rs`, where its recovery begins and
-//! ends the log in `recovery.rs`, which delayed messages it delivers again in `delays.rs`,
-//! what its user may not read in `access.rs`.
+//! A broker's rules: what a release of RocketMQ makes of a store at its next start. `settings.rs`
+//! has the settings that it reads, `recovery.rs` its recovery of the log.
 
 mod recovery;
 mod settings;

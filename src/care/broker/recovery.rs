@@ -68,7 +68,6 @@ pub(super) fn range(
     (from, used.saturating_sub(from))
 }
 
-/// Store time of a file's first message.
 pub(in crate::care) fn first_time_ms(storage: &dyn Storage, file: &RunFile) -> Option<i64> {
     let open = storage.open(&file.path, Access::Read).ok()?;
     let mut head = [0; peek::HEAD];

@@ -94,7 +94,6 @@ impl Barred {
     }
 }
 
-/// The cause that other findings follow from.
 #[derive(Debug, Default)]
 pub(super) enum Cause {
     #[default]

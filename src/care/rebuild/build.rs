@@ -65,7 +65,6 @@ pub(super) struct Build {
     waiting: usize,
 }
 
-/// Units in memory before all queues are written out.
 const MOST_WAITING: usize = 1 << 20;
 
 impl Build {
@@ -257,7 +256,6 @@ pub(super) struct LogSummary {
     pub(super) end: u64,
     pub(super) records: u64,
     pub(super) newest_ms: i64,
-    /// Ranges of the log without messages, although messages follow.
     pub(super) damaged: Vec<(u64, u64)>,
     pub(super) left_out: u64,
     whole_from: u64,

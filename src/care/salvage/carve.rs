@@ -17,7 +17,6 @@ use crate::format::queue::names_a_folder;
 use crate::format::width::{clamp_u64, to_usize};
 
 const BLOCK: usize = 1 << 20;
-/// Budget for failed checks per byte passed.
 const FUEL_EACH: u64 = 16;
 const MOST_FUEL: u64 = 256 << 20;
 const LEAST_HOLE: usize = 64 << 10;

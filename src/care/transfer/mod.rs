@@ -142,7 +142,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Marks topics as deleted: messages in the log, but neither queues nor an entry in the table.
+    /// Their messages get neither queues nor an entry in the table.
     pub fn delete_topics(&mut self, topics: Vec<String>) {
         let is_other = |topic: &[u8]| !topics.iter().any(|name| name.as_bytes() == topic);
         self.numbering.batch_topics.retain(|topic, _| is_other(topic));

@@ -205,7 +205,6 @@ fn delete_topics(
     lock::replace(storage, &path, &kept.to_bytes())
 }
 
-/// The table of topics, if the files have one.
 pub(super) fn topic_table(files: &[ConfigFile]) -> Result<Option<TopicTable>> {
     let table = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
     table.map(|(name, bytes)| parse_table(name, bytes, TopicTable::parse)).transpose()

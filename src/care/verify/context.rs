@@ -30,7 +30,6 @@ pub(crate) struct Context<'a> {
     pub(crate) in_database: bool,
     pub(crate) flushed_ms: i64,
     pub(crate) durable: u64,
-    /// Later store times are in the future.
     pub(crate) latest_ms: i64,
 }
 

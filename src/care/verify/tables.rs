@@ -149,7 +149,7 @@ impl Tables {
         self.topics.as_ref().map(topics::kinds_in).unwrap_or_default()
     }
 
-    /// Whether a topic with messages was deleted: neither in the table nor with queue folders.
+    /// Neither in the table nor with queue folders.
     pub(crate) fn has_deleted(&self, cx: &Context<'_>, topic: &[u8]) -> bool {
         let table = self.topics.as_ref();
         table.is_some_and(|table| is_deleted(&*cx.storage, &cx.paths, table, topic))

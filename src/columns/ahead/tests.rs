@@ -1,5 +1,3 @@
-//! Scans on several threads compared with one.
-
 use arrow_select::concat::concat_batches;
 use std::sync::Arc;
 

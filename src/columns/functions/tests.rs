@@ -1,5 +1,3 @@
-//! Functions on empty, null and mistyped columns.
-
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::{BinaryArray, Float64Array, LargeListArray, ListArray, NullArray, StringArray};
 use arrow_buffer::OffsetBuffer;

@@ -1,5 +1,3 @@
-//! Batches read as messages.
-
 use arrow_array::types::{Int32Type, LargeBinaryType, LargeUtf8Type};
 use arrow_array::*;
 use arrow_buffer::OffsetBuffer;

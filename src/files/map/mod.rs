@@ -1,9 +1,7 @@
 //! Files written through a map.
 //!
-//! Open `mapped_file.rs` first: the map. `prefault.rs` takes disk space
-//! and loads pages before the writer needs them, `holes.rs` fills holes of sparse files, `room.rs`
-//! keeps disk space free for closing, `waiters.rs` wakes
-//! other processes.
+//! Open `mapped_file.rs` first: the map. `prefault.rs` takes disk space and loads pages before the
+//! writer needs them.
 
 pub mod disk_reserve;
 pub mod holes;

@@ -30,7 +30,6 @@ pub struct Prefaulter {
     file: Arc<dyn StorageFile>,
     region: Arc<dyn Region>,
     position: AtomicUsize,
-    /// Bytes from the start that have disk space.
     reserved: AtomicUsize,
     /// Serializes taking disk space: where zeros are written for it, a second thread would
     /// overwrite messages.

@@ -46,7 +46,6 @@ pub(super) struct RemoteFile {
 
 type Found = BTreeMap<u64, Part>;
 
-/// A range to be read.
 #[derive(Clone, Debug)]
 struct Request {
     bytes: Range<u64>,

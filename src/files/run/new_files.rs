@@ -39,7 +39,6 @@ pub struct NewFile {
 
 pub type Wanted<'a> = (&'a dyn Filled, Vec<NewFile>);
 
-/// Runs whose files one thread creates at a time.
 const RUNS_AT_ONCE: usize = 64;
 
 /// Creates missing files as [`FileRun::create_if_missing`] does; `make_durable` flushes their file

@@ -118,7 +118,6 @@ impl OpenFiles {
 }
 
 impl Default for OpenFiles {
-    /// The maximum, or a part of the process's limit.
     fn default() -> Self {
         let allowed = crate::files::system::os::open_files_allowed().unwrap_or(u64::MAX);
         Self::new(to_usize(allowed / PART_OF_ALLOWED).min(MOST_OPEN))

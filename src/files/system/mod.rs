@@ -1,10 +1,7 @@
 //! The operating system behind one trait.
 //!
-//! Open `storage.rs` first: every system call of the store. `os.rs` is the real system,
-//! `anchored.rs` refuses once the store's folders were moved or replaced. `locks.rs` knows the lock
-//! files for forked children, `clock.rs` the time, `memory.rs` the machine's memory, `owner.rs`
-//! makes files and folders with owner, group and mode of their folder, `resting.rs` reads a log that nobody
-//! writes, `sparing.rs` leaves no pages in the cache.
+//! Open `storage.rs` first: every system call of the store. `os.rs` is the real system;
+//! `pinned_storage.rs` and `resting.rs` wrap it.
 
 pub mod locks;
 pub mod memory;

@@ -204,7 +204,7 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     }
     /// Reads at `position` until `buffer` is full or the file ends; returns the bytes read.
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize>;
-    /// Whether a read costs a request over a network.
+    /// As [`Storage::is_remote`].
     fn is_remote(&self) -> bool {
         false
     }

@@ -79,7 +79,6 @@ impl<B: IndexBytes> IndexReader<'_, B> {
         Ok(ChainWalk { next: before.unwrap_or(0) })
     }
 
-    /// Next entry, `None` at the end.
     #[inline(always)]
     pub(crate) fn step(&mut self, walk: &mut ChainWalk) -> Result<Option<IndexEntry>> {
         let number = std::mem::replace(&mut walk.next, 0);

@@ -76,7 +76,6 @@ pub(crate) enum Bytes {
     Read(Arc<dyn StorageFile>),
 }
 
-/// Runs an expression with a reader of a file.
 macro_rules! with_reader {
     ($file:expr, $head:expr, $findings:expr, |$reader:ident| $body:expr) => {{
         use $crate::log::index::file::{Bytes, Writer};

@@ -118,7 +118,7 @@ fn one_to_four(len: u64) -> Option<IndexLayout> {
     IndexLayout::new(slots, slots.checked_mul(4)?)
 }
 
-/// Whether the newest entry is found through its slot; `None` without entries.
+/// Through its slot; `None` without entries.
 fn newest_entry_is_found(
     file: &dyn StorageFile,
     path: &Path,

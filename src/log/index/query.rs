@@ -90,7 +90,7 @@ impl IndexFile {
         Ok((walk, head))
     }
 
-    /// Continues a checked walk: see [`IndexReader::follow`].
+    /// See [`IndexReader::follow`].
     fn follow(
         &self,
         walk: &mut ChainWalk,

@@ -226,7 +226,6 @@ impl IndexRun {
         answer: &mut IndexAnswer,
     ) -> Result<bool> {
         let IndexAnswer { offsets, findings, .. } = answer;
-        // Fetches the slot while the system returns the length.
         file.prefetch_slot(file.layout().slot_of(wanted.key_hash));
         let Some(mut head) = collect(file.head(), findings)? else { return Ok(true) };
         let header = &mut head.header;
@@ -255,7 +254,7 @@ impl IndexRun {
     }
 }
 
-/// Whether a file may hold messages between two store times (`IndexFile#isTimeMatched`).
+/// `IndexFile#isTimeMatched`.
 fn is_time_matched(header: &IndexHeader, begin_ms: i64, end_ms: i64) -> bool {
     let IndexHeader { begin_timestamp_ms: first, end_timestamp_ms: last, .. } = *header;
     (begin_ms < first && end_ms > last)

@@ -40,7 +40,6 @@ pub struct Sum {
     unnamed: u64,
     /// Whether each entry is plausible by itself and after the previous one.
     may_be: bool,
-    /// Physical offsets of the first and last entry.
     span: Option<(i64, i64)>,
 }
 

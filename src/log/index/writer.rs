@@ -79,7 +79,6 @@ pub struct IndexService {
     has_new_name: bool,
     begun: Option<(i64, usize)>,
     tag_entries: bool,
-    /// The last topic, likely the next one's too.
     topic: (Vec<u8>, TopicHash),
     hashes: Vec<i32>,
     /// Number of puts for which the current file has entries and disk space, beside those that wait.
@@ -437,7 +436,7 @@ impl IndexService {
         Ok(())
     }
 
-    /// Number of newest entries for the record at `physical_offset`, perhaps in several files.
+    /// See [`IndexRun::keys_put`].
     pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
         self.run.keys_put(physical_offset)
     }

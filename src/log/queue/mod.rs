@@ -107,7 +107,6 @@ impl Queue {
         self.search_end(false, if is_there { position } else { 0 })
     }
 
-    /// Searches the end from the entry at `from` on.
     fn search_end(&self, is_sealed: bool, from: u64) -> Result<()> {
         let is_plain = self.kind() == QueueKind::Plain;
         let (mut first, mut reached) = (None, 0);
@@ -141,7 +140,6 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the end was searched.
     #[inline]
     pub(crate) fn has_end(&self) -> bool {
         self.has_end.load(Ordering::Acquire)

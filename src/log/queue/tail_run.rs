@@ -198,7 +198,7 @@ impl TailRun {
         Ok(())
     }
 
-    /// Flushes everything; returns whether anything was pending.
+    /// Returns whether anything was pending.
     pub(crate) fn flush(&self) -> Result<bool> {
         let dirty = {
             let mut tail = self.tail();
@@ -217,7 +217,7 @@ impl TailRun {
         Ok(!dirty.is_empty())
     }
 
-    /// Reads from `offset` until `buffer` is full or the run ends; returns the bytes read.
+    /// As [`FileRun::read_at`], up to the run's end.
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let (on_disk, in_memory) = {
             let tail = self.tail();

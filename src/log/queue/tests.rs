@@ -1,5 +1,3 @@
-//! Adding, reading, truncating and expiring entries of both kinds of queue.
-
 use super::*;
 use crate::files::{Access, Os};
 use crate::format::queue::batch::BatchQueueEntry;

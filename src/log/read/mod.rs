@@ -1,9 +1,8 @@
 //! Reads the commit log.
 //!
-//! Open `scanner.rs` first: records in order, file after file. `resync.rs` finds where the log goes on
-//! behind damage, by `evidence.rs`; `end.rs` where it ends. `frames.rs` reads one file's frames from
-//! blocks (`block.rs`), `file_walk.rs` passes them to recovery, rebuild and verify. `parallel.rs` reads parts
-//! on threads, `range_scan.rs` a byte range. `anchor.rs` notices another log in its place.
+//! Open `scanner.rs` first: records in order, file after file. `resync.rs` finds where the log goes
+//! on behind damage, by `evidence.rs`; `end.rs` where it ends. `frames.rs` reads one file's frames
+//! from blocks (`block.rs`), `file_walk.rs` passes them to recovery, rebuild and verify.
 
 pub mod anchor;
 pub mod block;

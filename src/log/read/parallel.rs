@@ -14,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::files::threads::{EndedEarly, InOrder};
 use crate::format::width::to_usize;
 
-/// Results that a thread of [`read_in_parts`] may be ahead of the caller.
 const AHEAD: usize = 2;
 
 /// A byte range of the log, and the file `of` it.

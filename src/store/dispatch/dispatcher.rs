@@ -80,8 +80,7 @@ impl Dispatcher {
     }
 }
 
-/// `None` for a record that no queue accepts, such as one with an impossible queue number: it must not
-/// block the next ones.
+/// `None` for a record that no queue accepts: it must not block the next ones.
 pub fn unless_refused<T>(added: Result<T>) -> Result<Option<T>> {
     match added {
         Err(Error::InvalidMessage { .. }) => Ok(None),

@@ -32,7 +32,7 @@ struct Placed {
     entry: IndexEntry,
 }
 
-/// Audit of the index, fed with records in log order.
+/// Fed with records in log order.
 #[derive(Debug)]
 pub struct IndexAudit {
     files: Vec<Candidate>,
@@ -44,8 +44,8 @@ pub struct IndexAudit {
 }
 
 impl IndexAudit {
-    /// An audit of usable files whose messages are known to be durable, none newer than `known_ms`.
-    /// Checks each file's consistency.
+    /// The messages of the usable files are durable, none newer than `known_ms`. Checks each file's
+    /// consistency.
     pub fn new(run: &IndexRun, known_ms: i64) -> Result<Self> {
         let unusable_from = run.unusable().first().map_or(u64::MAX, |file| file.name);
         let mut audit = Self {

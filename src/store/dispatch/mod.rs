@@ -1,8 +1,7 @@
 //! Derives consume queues and index from the log.
 //!
-//! Open `dispatcher.rs` first: it dispatches record by record. An opening does it in bulk, from parts
-//! that `log_parts.rs` reads into `collect.rs`. `queue_audit.rs` and `index_audit.rs` compare entries
-//! with the log. `lmq.rs` handles light queues, of which a record may have several.
+//! Open `dispatcher.rs` first: it dispatches record by record. An opening does it in bulk, from
+//! parts that `log_parts.rs` reads into `collect.rs`.
 
 pub mod collect;
 pub mod dispatcher;

@@ -124,9 +124,9 @@ pub fn load<T>(
     }
 }
 
-/// Copies a file that a cure is about to change to a numbered name beside it, which neither a
-/// broker nor a reader of ours looks at. The backup alone would not do: the next change replaces
-/// it. Returns the copy, or `None` without a file. A newest copy of the same bytes serves again.
+/// Copies a file that a cure is about to change to a numbered name beside it, since the next change
+/// replaces the backup. Neither a broker nor our readers look there. Returns the copy, `None`
+/// without a file. A newest copy of the same bytes serves again.
 ///
 /// # Errors
 /// [`Error::Io`]; nothing may be changed then.

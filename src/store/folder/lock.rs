@@ -91,7 +91,7 @@ impl OffsetsLock {
         Ok(file)
     }
 
-    /// Waits for the lock in the file of the locks.
+    /// Waits for the lock.
     pub fn take(file: Arc<dyn StorageFile>, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
         for _ in 0..OFFSETS_TRIES {

@@ -21,7 +21,6 @@ const TITLE: &str = "mqstore seal 2";
 
 const MOST_BYTES: usize = 4096;
 
-/// Topics listed by one thread at a time.
 const FOLDERS_AT_ONCE: usize = 64;
 
 /// Checks of the file system's clock before closing without a seal.

@@ -1,5 +1,3 @@
-//! The store as a whole: messages come back, also after a restart or crash.
-
 use super::*;
 use crate::format::message::properties::{self, names};
 use crate::log::read::scanner::{Flow, Item, Resync};
@@ -117,7 +115,7 @@ fn files_made_ready_whole_hold_the_same() {
     store.close().unwrap();
 }
 
-/// A copy of an unclosed store, as a killed process leaves it.
+/// As a killed process leaves a store.
 fn crashed_copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());

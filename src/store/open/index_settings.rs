@@ -49,8 +49,7 @@ fn index_field(config: &StoreConfig, proven: Option<IndexLayout>) -> &'static st
     }
 }
 
-/// The configured layout; a missing number comes from the remembered settings or RocketMQ's
-/// defaults.
+/// A missing number comes from the remembered settings or RocketMQ's defaults.
 fn configured_layout(
     config: &StoreConfig,
     remembered: &StoreConfig,

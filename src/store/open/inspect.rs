@@ -329,8 +329,7 @@ fn queue_file_size(
     }
 }
 
-/// Writes the settings of a store below `config`: all of a new one, otherwise those that its files
-/// do not prove.
+/// Writes the settings that a store's files do not prove; of a new one all.
 pub fn remember(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

@@ -1,11 +1,10 @@
 //! Opens a store: look at the files, decide, repair, create a reader and a writer.
 //!
 //! Open this file first: `open` takes the lock, `to_write.rs` has the steps of a writer in order.
-//! `inspect.rs` lists files, `index_settings.rs` detects the index layout. `analysis.rs` finds the
-//! log's end and damage, with `tail.rs`, and changes nothing; `plan.rs` reports its outcome.
-//! `refusal.rs` decides whether a writer may repair it, with `misplaced.rs` and `epoch.rs`.
-//! `recover.rs` repairs, `redispatch.rs` derives what is missing. `version.rs`
-//! detects the RocketMQ release.
+//! `inspect.rs` lists files. `analysis.rs` finds the log's end and damage, with `tail.rs`, and
+//! changes nothing; `plan.rs` reports its outcome. `refusal.rs` decides whether a writer may repair
+//! it, with `misplaced.rs` and `epoch.rs`. `recover.rs` repairs, `redispatch.rs` derives what is
+//! missing.
 
 pub mod analysis;
 pub(crate) mod epoch;

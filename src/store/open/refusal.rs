@@ -198,7 +198,6 @@ fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option
     Ok(if missing.is_some() && data_end(log, end)?.is_none() { missing } else { None })
 }
 
-/// Tells a reader which part of the log is not there.
 pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option<MissingFiles>> {
     let StoreFiles { log, queues, paths, storage, index, .. } = files;
     if let Some(Refusal { damage, .. }) = Refusal::of_files(&**storage, paths, log.run())? {

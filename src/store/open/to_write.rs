@@ -47,7 +47,6 @@ use crate::time::{Clock, FAR_MS};
 #[derive(Debug)]
 pub(in crate::store) struct Opened {
     pub(in crate::store) reader: Reader,
-    /// `None` for a reader.
     pub(in crate::store) writer: Option<Arc<Writer>>,
     pub(in crate::store) warnings: Vec<String>,
 }

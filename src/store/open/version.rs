@@ -238,7 +238,6 @@ fn sampled(files: usize) -> impl Iterator<Item = usize> {
     (0..files.min(INDEX_FILES_SAMPLED)).chain(newest..files)
 }
 
-/// Entries examined at each end of a file.
 const ENTRIES_SAMPLED: u32 = 64;
 
 /// Result for the messages at both ends of an index file.

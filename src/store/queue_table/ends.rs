@@ -9,7 +9,6 @@ use crate::files::{Access, threads};
 use crate::log::Queue;
 use crate::log::queue::CqUnit;
 
-/// Queues whose ends are asked for at once.
 const AT_ONCE: usize = 32;
 
 impl QueueTable {

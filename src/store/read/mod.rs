@@ -2,9 +2,8 @@
 //!
 //! Open `reader.rs` first: [`reader::Reader`] knows how far log, queues and index can be read;
 //! `view/` is its view of them. Then open the file of your question: `queue_read.rs` (messages of a
-//! queue), `time_search.rs` (queue offset for a time), `key_query.rs` (messages by key; `unindexed.rs`
-//! reads what no index file has), `scan/` (all messages in order). `entry_search.rs`
-//! finds the message of a wrong queue entry, `missing_end.rs` the files that the log's end lacks. `tag_entries.rs` looks for entries of tags in an index.
+//! queue, offset for a time), `key_query.rs` (messages by key; `unindexed.rs` reads what no index
+//! file has), `scan/` (all messages in order).
 
 pub mod entry_search;
 pub mod key_answer;

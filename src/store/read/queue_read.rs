@@ -256,7 +256,6 @@ impl<'a> QueueRead<'a> {
         }
     }
 
-    /// Has the log fetch the records of these entries at once.
     fn announce(&self, units: &[CqUnit]) {
         let mut left = self.request.max_bytes.unwrap_or(MOST_ANNOUNCED).min(MOST_ANNOUNCED);
         let units = units.iter().take(self.request.max_messages).filter(|unit| unit.leads());
@@ -400,8 +399,7 @@ impl<'a> QueueRead<'a> {
         }
     }
 
-    /// Whether a message of `size` at `offset` exceeds the limits
-    /// (`DefaultMessageStore.isTheBatchFull`).
+    /// `DefaultMessageStore.isTheBatchFull`.
     fn is_full(&self, size: u64, messages: i16, offset: i64) -> bool {
         if self.records.is_empty() {
             return false;

@@ -122,7 +122,7 @@ pub struct Checked<'a> {
     /// 0 for [`Sum::OfCopy`].
     body_crc: i32,
     sum: Sum,
-    /// Length of the record, without properties that the store adds.
+    /// Without properties that the store adds.
     size: usize,
     rare: Option<Box<Rare<'a>>>,
 }
@@ -130,7 +130,7 @@ pub struct Checked<'a> {
 #[derive(Debug)]
 struct Rare<'a> {
     inner_count: Option<i16>,
-    /// The properties to store, those that the store adds left out.
+    /// Without those that the store adds.
     properties: Cow<'a, [u8]>,
     more_queues: Vec<&'a [u8]>,
 }

@@ -25,7 +25,6 @@ const CLEAN_FROM: Duration = Duration::from_secs(60);
 const MARK_EVERY: Duration = Duration::from_millis(500);
 
 type StopFlag = (Mutex<bool>, Condvar);
-/// A thread's work until the flag is set.
 type Loop = fn(&Writer, &StopFlag);
 
 #[derive(Debug)]

@@ -1,10 +1,8 @@
 //! Writes: from a message to a durable record with entries in queues and index.
 //!
-//! Open `writer.rs` first: [`writer::Writer`] has every step in order. `append.rs` checks, places and
-//! encodes a message; `property_block.rs` builds properties, `inner_batch.rs` splits inner batches.
-//! `group_commit.rs` lets callers under `SYNC_FLUSH` share a flush. `background.rs` runs the steps on
-//! threads; `prefault.rs` and `new_queues.rs` work ahead. `spread.rs` chooses queues by
-//! key. `retention/` decides which files are deleted.
+//! Open `writer.rs` first: [`writer::Writer`] has every step in order. `append.rs` checks, places
+//! and encodes a message. `group_commit.rs` lets callers under `SYNC_FLUSH` share a flush.
+//! `background.rs` runs the steps on threads; `prefault.rs` and `new_queues.rs` work ahead.
 
 pub mod append;
 pub(crate) mod background;

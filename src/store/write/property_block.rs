@@ -152,8 +152,7 @@ fn no_inner_batch() -> Error {
     Error::argument("properties", "INNER_NUM in inner batches only", "another message with it")
 }
 
-/// Number of messages of a new inner batch (`HookUtils.checkInnerBatch`,
-/// `DefaultMessageStore.getMessageNum`).
+/// `HookUtils.checkInnerBatch`, `DefaultMessageStore.getMessageNum`.
 #[inline]
 pub(crate) fn inner_count(
     topic: &[u8],

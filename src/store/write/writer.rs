@@ -62,7 +62,6 @@ pub(crate) struct Writer {
     /// Store time of the newest durable message, for the next checkpoint.
     pub(crate) durable_ms: AtomicI64,
     pub(crate) gate: FlushGate,
-    /// Files being written, for the threads that work ahead.
     pub(crate) log_front: Arc<SharedActiveFiles>,
     pub(crate) index_front: Arc<SharedActiveFiles>,
     /// Rings as appends continue, for preparing pages.
@@ -73,7 +72,7 @@ pub(crate) struct Writer {
     pub(crate) log_flushing: AtomicBool,
     pub(crate) log_flushed: AtomicBool,
     pub(crate) checkpoint: Mutex<StoreCheckpoint>,
-    /// The durable mark; `None` until recovery is done.
+    /// `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
     pub(crate) topics: Mutex<NewTopics>,
     pub(crate) spread: QueueSelector,

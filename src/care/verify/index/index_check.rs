@@ -12,7 +12,6 @@ use crate::format::message::properties::Indexed;
 use crate::format::width::saturating_i64;
 use crate::log::queue::unit::MAX_KEYS;
 
-/// A message, as the index has it.
 pub(crate) struct Keyed<'a> {
     pub(crate) topic: TopicHash,
     pub(crate) properties: &'a Indexed<'a>,
@@ -80,7 +79,6 @@ pub(crate) struct Reach {
     /// Messages after and before the index's range.
     behind: Unindexed,
     before: Unindexed,
-    /// Messages with tags, by whether the tags have an entry.
     tags: TagRuns,
 }
 

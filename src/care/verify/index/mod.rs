@@ -50,7 +50,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Reads the index. One unreadable file does not end the check.
+    /// One unreadable file does not end the check.
     pub(crate) fn read(cx: &Context<'_>) -> Result<Self> {
         match Self::list(cx) {
             Err(Error::Io { op, path, source }) if path != cx.paths.index() => {

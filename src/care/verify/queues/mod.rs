@@ -101,7 +101,6 @@ impl Queue {
         *shifted = Some((first.min(position), most.max(shift), count + 1));
     }
 
-    /// Adds a finding at an entry.
     fn report(
         &self,
         cx: &Context<'_>,

@@ -289,7 +289,7 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// Records at sorted offsets, each with its length, 0 if unknown.
+    /// As [`Scan::at`].
     #[must_use]
     pub fn new(records: Arc<[(u64, u32)]>, verify_crc: bool, lost: Lost) -> Self {
         let budget = Budget::new(records.first().map_or(0, |first| first.0));

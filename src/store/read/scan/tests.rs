@@ -1,5 +1,3 @@
-//! Ranges, filters, damage and parts of a scan.
-
 use super::*;
 use crate::config::StoreConfig;
 use crate::error::CorruptionKind;

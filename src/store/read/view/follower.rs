@@ -41,15 +41,13 @@ pub(crate) struct SharedView {
 #[derive(Debug, Default)]
 pub(crate) struct View {
     undispatched: Arc<OnceLock<Arc<UndispatchedEntries>>>,
-    /// Offset from which queues are compared with the log.
     pub(crate) audited_from: u64,
-    /// Whether a queue was known to be damaged.
     was_unsound: bool,
     /// Offset before which all entries will be in the queues' files when they are listed next.
     complete: u64,
     /// After a crash: index files with later messages are not trusted.
     index_trusted_until_ms: Option<i64>,
-    /// The part of the log known to be durable, if `abort` exists.
+    /// If `abort` exists.
     flushed: Option<Flushed>,
     /// Offset of a last record left out although it may be whole.
     pub(crate) left_out: Option<u64>,

@@ -20,7 +20,6 @@ use crate::store::dispatch::queue_audit::Audit;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::entry_search::EntrySearch;
 
-/// Maximum entries kept: 64 MiB.
 const MAX_ENTRIES: usize = (64 << 20) / size_of::<CqUnit>();
 
 type Name = (Box<[u8]>, i32);
@@ -44,7 +43,7 @@ struct ComparedQueue {
 }
 
 impl UndispatchedEntries {
-    /// Reads the log from `from` to `end` and keeps entries that the queues lack.
+    /// Keeps entries that the queues lack.
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);

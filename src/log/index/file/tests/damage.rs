@@ -1,5 +1,3 @@
-//! Impossible counts, slots and links, and files that change under a reader.
-
 use super::*;
 
 #[test]

@@ -1,5 +1,3 @@
-//! Removed entries and files.
-
 use super::*;
 
 #[test]

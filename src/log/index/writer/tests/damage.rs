@@ -1,5 +1,3 @@
-//! Strange names, unusable files and damage.
-
 use super::*;
 
 #[test]
