@@ -128,23 +128,21 @@ enum Builder {
     MessageId(MessageIds),
     Record(Bodies),
     Same(Same),
-    Nothing(ArrayRef),
 }
 
+/// The same text in each row, or nulls.
 #[derive(Debug)]
 struct Same {
-    text: String,
-    data_type: DataType,
+    text: Option<String>,
     rows: ArrayRef,
 }
 
 impl Same {
     fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
         if self.rows.len() < rows {
-            let mut column = VariableColumn::new(&self.data_type)?;
-            for _ in 0..rows {
-                column.push(self.text.as_bytes());
-            }
+            let mut column = VariableColumn::new(self.rows.data_type())?;
+            let text = self.text.as_deref().map(str::as_bytes);
+            (0..rows).for_each(|_| column.push_option(text));
             self.rows = column.finish()?;
         }
         Ok(self.rows.slice(0, rows))
@@ -195,20 +193,16 @@ impl BatchBuilder {
         })
     }
 
-    pub fn of_broker(mut self, broker: &str) -> Result<Self, ArrowError> {
+    #[must_use]
+    pub fn of_broker(mut self, broker: &str) -> Self {
         for (column, field) in self.columns.iter_mut().zip(self.schema.fields()) {
-            if field.name() == Column::Broker.name() {
-                let data_type = field.data_type().clone();
-                let rows = new_null_array(&data_type, 0);
-                *column = Builder::Same(Same { text: broker.to_owned(), data_type, rows });
+            if let Builder::Same(same) = column
+                && field.name() == Column::Broker.name()
+            {
+                same.text = Some(broker.to_owned());
             }
         }
-        Ok(self)
-    }
-
-    #[must_use]
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
+        self
     }
 
     #[must_use]
@@ -332,7 +326,7 @@ impl BatchBuilder {
             return Ok(messages);
         }
         let broker = self.columns.iter().find_map(|column| match column {
-            Builder::Same(same) => Some(&*same.text),
+            Builder::Same(same) => same.text.as_deref(),
             _ => None,
         });
         self.damage.insert(messages, broker)
@@ -407,7 +401,7 @@ fn fill<'a>(
             Builder::Record(column) => {
                 column.extend(rows.iter().map(|row| row.view.as_bytes()), pinned)?;
             }
-            Builder::Same(_) | Builder::Nothing(_) => {}
+            Builder::Same(_) => {}
         }
     }
     Ok(())
@@ -425,7 +419,9 @@ impl Builder {
         let int = |fill: Fill<i32>| Self::Int(fill, PooledBuffer::new());
         let long = |fill: Fill<i64>| Self::Long(fill, PooledBuffer::new());
         Ok(match column {
-            Column::Broker | Column::Error => Self::Nothing(new_null_array(data_type, 0)),
+            Column::Broker | Column::Error => {
+                Self::Same(Same { text: None, rows: new_null_array(data_type, 0) })
+            }
             Column::Topic => Self::Topic(text()?),
             Column::QueueId => int(each!(queue_id)),
             Column::QueueOffset => long(each!(queue_offset)),
@@ -488,12 +484,6 @@ impl Builder {
             Self::MessageId(ids) => ids.finish(),
             Self::Keys(keys) => keys.finish(),
             Self::Properties(properties) => properties.finish(),
-            Self::Nothing(nulls) => {
-                if nulls.len() < rows {
-                    *nulls = new_null_array(nulls.data_type(), rows);
-                }
-                Ok(nulls.slice(0, rows))
-            }
         }
     }
 }

@@ -521,7 +521,7 @@ fn batches_of_a_share_tell_when_they_are_over_and_show_damage_in_rows() {
         let limits = BatchLimits { rows: 30, body_bytes: 1 << 20 };
         let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
         let source = LogSource::Store(Arc::clone(store));
-        MessageBatches::new(source, scan, builder.of_broker("b-1").unwrap())
+        MessageBatches::new(source, scan, builder.of_broker("b-1"))
     };
     let mut sound = of(&store, OnDamage::Fail);
     let mut rows = Vec::new();

@@ -340,7 +340,7 @@ impl Messages {
     fn batches(&self, schema: &SchemaRef, scan: &Scan) -> Result<MessageBatches, BatchError> {
         let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
         if let Some(broker) = &self.broker {
-            builder = builder.of_broker(broker)?;
+            builder = builder.of_broker(broker);
         }
         builder.undoes_body &= self.decompress;
         builder.damage.names_messages = self.names_damaged;
