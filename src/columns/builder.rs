@@ -77,7 +77,6 @@ pub struct BatchBuilder {
     body_bytes: usize,
     other_bytes: usize,
     needs: Needs,
-    /// Whether the column of bodies has what the producers sent.
     pub(crate) undoes_body: bool,
     waiting: Vec<Waiting>,
     block: Option<Arc<Block>>,

@@ -284,7 +284,7 @@ fn exception(error: BatchError) -> PyErr {
     }
 }
 
-/// The next batch; what made them goes with the last one, or an error.
+/// The next batch; drops what made them behind the last.
 fn next_of(batches: &mut Option<Batches>) -> Option<Result<RecordBatch, BatchError>> {
     let next = batches.as_mut()?.next();
     if !matches!(next, Some(Ok(_))) {

@@ -5,9 +5,8 @@
 //! without a body it needs a valid topic. A budget for failed checks, which grows with each byte
 //! passed, bounds the whole to a few reads of the file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::PassedOver;
 use crate::error::{Error, Result};
 use crate::files::StorageFile;
 use crate::format::message::elided::{HEAD_MOST, body_place, without_body};
@@ -67,9 +66,24 @@ pub struct Carved {
     pub passed_over: u64,
 }
 
+/// A message that was skipped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// Its file.
+    pub path: PathBuf,
+    /// Position in the file.
+    pub offset: u64,
+    /// Length.
+    pub bytes: u64,
+    /// Physical offset stored in it.
+    pub physical_offset: i64,
+    /// Reason.
+    pub reason: &'static str,
+}
+
 enum Candidate {
     Nothing,
-    /// Its length and physical offset, and why it does not count.
+    /// Length, physical offset and reason.
     Flawed(u64, i64, &'static str),
     Whole(usize, u64),
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-pub use self::carve::Carved;
+pub use self::carve::{Carved, PassedOver};
 use self::carve::{Extent, Window, carve};
 use self::merge::{Census, Source, merge};
 pub use self::merge::{Conflict, Merged};
@@ -36,21 +36,6 @@ const REPORT_EVERY: u64 = 8 << 20;
 const MOST_RECORD: u64 = 64 << 20;
 /// Maximum runs of records, against hostile files.
 const MOST_EXTENTS: usize = 4 << 20;
-
-/// A message that was skipped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassedOver {
-    /// Its file.
-    pub path: PathBuf,
-    /// Position in the file.
-    pub offset: u64,
-    /// Length.
-    pub bytes: u64,
-    /// Physical offset stored in it.
-    pub physical_offset: i64,
-    /// Reason.
-    pub reason: &'static str,
-}
 
 /// Result of [`salvage`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

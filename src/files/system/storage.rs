@@ -293,7 +293,7 @@ impl dyn Storage + '_ {
         if_there(self.list(dir)).map_err(Error::io("list", dir))
     }
 
-    /// Folders below one that may be missing, in order.
+    /// Folders in one that may be missing.
     pub fn folders_in(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         let entries = self.list_if_there(dir)?.unwrap_or_default().into_iter();
         let folders = entries.filter(|entry| entry.kind == FileKind::Directory);

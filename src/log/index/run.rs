@@ -89,7 +89,6 @@ impl IndexRun {
         Ok((run, findings))
     }
 
-    /// The files of a layout, if there is one, for reading.
     pub fn to_read(
         storage: &Arc<dyn Storage>,
         dir: &Path,

@@ -263,7 +263,6 @@ impl CqUnit {
         self.entry().is_pre_blank()
     }
 
-    /// Physical offset and size of its record, if neither is negative.
     #[must_use]
     pub fn place(&self) -> Option<(u64, u32)> {
         u64::try_from(self.physical_offset).ok().zip(u32::try_from(self.store_size).ok())

@@ -63,7 +63,6 @@ pub fn in_file(log: &CommitLog, at: u64, error: FormatError) -> Corruption {
     error.damage_in(file.as_ref().map(|file| &*file.path), place)
 }
 
-/// Bytes at `at` that are not what was expected there, in their file or the log's folder.
 #[must_use]
 pub fn not_expected(log: &CommitLog, at: u64, expected: String, found: String) -> Corruption {
     let error = FormatError::new(CorruptionKind::Magic, 0, expected, found);

@@ -466,7 +466,6 @@ pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
     })
 }
 
-/// Fault of a blank that does not end with its file, `left` bytes on.
 #[must_use]
 pub fn wrong_blank(left: u64, size: u32) -> FormatError {
     let expected = format!("a blank of {left} bytes, to the end of the file");

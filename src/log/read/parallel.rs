@@ -93,7 +93,7 @@ impl<'a, F: Clone + Send + 'a, T: Send + 'a> PartsInOrder<'a, F, T> {
                 // The log goes on behind the part.
                 _ if next >= end => None,
                 Some(begin) if begin == next => guess.take(),
-                // The bytes before the guess are to be read first.
+                // The bytes before it come first.
                 Some(begin) if begin > next => (self.again)(&part.of, next..begin, true),
                 _ => (self.again)(&part.of, next..end, true),
             };

@@ -53,8 +53,7 @@ impl RangeScan {
         self
     }
 
-    /// Nobody reads what lies around it: a record at the start counts, whatever lies before, and damage
-    /// that begins at the end is left alone.
+    /// Nobody reads around it: a record at the start counts, and damage that begins at the end does not.
     #[must_use]
     pub fn alone(self) -> Self {
         Self { trusts_start: true, checks_behind: false, ..self }
@@ -112,7 +111,7 @@ impl RangeScan {
             self.first = Some(self.walk.next);
         }
         if self.walk.next < log.min_offset() {
-            // Deleted records do not count, although they were read.
+            // Deleted records do not count.
             self.walk.forget();
         }
         let ended = self.walk.each(log, self.end, Resync::InFile, &mut take);

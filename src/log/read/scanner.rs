@@ -155,7 +155,7 @@ impl ScanState {
         to_usize(end.saturating_sub(self.next))
     }
 
-    /// Holds no file open until the walk goes on.
+    /// Holds no file open.
     pub(super) fn pause(&mut self) {
         if let Some(file) = &mut self.file {
             file.close();
@@ -172,14 +172,12 @@ impl ScanState {
         self.file_end = 0;
     }
 
-    /// Goes on as a walk that begins here.
     pub(super) fn renew(&mut self) {
         self.forget();
         self.budget = Budget::new(self.next);
     }
 
-    /// [`Scanner::each`]: the only loop over a log's records. Readers differ in `resync` and in their
-    /// visitor.
+    /// The only loop over a log's records: readers differ in `resync` and in their visitor.
     #[inline]
     pub(super) fn each(
         &mut self,

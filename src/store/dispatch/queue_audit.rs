@@ -46,7 +46,6 @@ pub struct QueueFinding {
 }
 
 impl QueueFinding {
-    /// The queue's folder below the store's.
     #[must_use]
     pub fn folder(&self, queues: &QueueTable) -> String {
         let (kind, topic) = (queues.kind_of(&self.topic), String::from_utf8_lossy(&self.topic));

@@ -123,7 +123,7 @@ pub fn commit_log_file_size(
     }
 }
 
-/// Opens the log to be read up to the end of its files.
+/// Opens the log, readable to the end of its files.
 pub fn open_log(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

@@ -171,7 +171,7 @@ impl Opening {
         }
     }
 
-    /// Also says until when the index is trusted, and whether the log was written again.
+    /// Also until when the index is trusted, and whether the log was rewritten.
     fn analyse(
         &mut self,
         drop_beyond: bool,

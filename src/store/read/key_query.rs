@@ -413,7 +413,7 @@ impl<'a> KeySearch<'a> {
         Ok(true)
     }
 
-    /// `false` for an entry that leads nowhere or to a different message.
+    /// Whether an entry leads to its message.
     fn is_sound(&mut self, candidate: &Candidate) -> Result<bool> {
         let log = self.reader.log();
         let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(false) };

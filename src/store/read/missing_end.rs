@@ -52,7 +52,6 @@ impl MissingFiles {
 }
 
 impl MissingEnd {
-    /// Files from the end of those that are there on, in a log that reached `reach`.
     #[must_use]
     pub fn behind_files(run: &FileRun, reach: u64) -> Self {
         let (from, file_size) = (run.end_offset().unwrap_or(0), run.file_size());
