@@ -78,7 +78,8 @@ pub struct IndexService {
     /// Whether a file's name is not durable yet: that takes milliseconds, so the flusher does it.
     has_new_name: bool,
     begun: Option<(i64, usize)>,
-    tag_entries: bool,
+    /// Whether the tags of a message get an entry behind those of its keys, as from RocketMQ 5.4 on.
+    pub(crate) tag_entries: bool,
     topic: (Vec<u8>, TopicHash),
     hashes: Vec<i32>,
     /// Number of puts for which the current file has entries and disk space, beside those that wait.
@@ -117,17 +118,6 @@ impl IndexService {
             ready: 0,
         };
         Ok((service, findings))
-    }
-
-    /// Sets whether the tags of a message get an entry behind those of its keys, as from RocketMQ
-    /// 5.4 on.
-    pub fn put_tags(&mut self, tag_entries: bool) {
-        self.tag_entries = tag_entries;
-    }
-
-    #[must_use]
-    pub fn puts_tags(&self) -> bool {
-        self.tag_entries
     }
 
     /// Files for queries, which may run while keys are put and find what was drained.

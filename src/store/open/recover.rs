@@ -190,7 +190,7 @@ fn has_all_keys(
     };
     let properties = properties::indexed(view.raw_properties());
     let keys = properties.keys.map_or(0, |keys| properties::split_keys(keys).count());
-    let has_tags = crashed && service.puts_tags();
+    let has_tags = crashed && service.tag_entries;
     let has_tags = has_tags && properties.tags.is_some_and(|tags| !tags.is_empty());
     let wanted = keys + usize::from(properties.unique_key.is_some()) + usize::from(has_tags);
     Ok(service.keys_put(view.physical_offset())? >= wanted)

@@ -102,7 +102,7 @@ impl Opening {
         let release =
             version::choose(&mut config, &version::read_marks(&*storage, &paths, &log, run)?)?;
         if let Some(index) = &mut index {
-            index.put_tags(release.has_tag_entries());
+            index.tag_entries = release.has_tag_entries();
         }
         let durable = read_mark(&*storage, &paths, &mut warnings)?;
         Ok(Self {
