@@ -152,7 +152,7 @@ impl Transfer {
     /// Finishes the store; offset tables get the new numbers.
     pub fn finish(mut self) -> Result<()> {
         if self.numbering.more_queues {
-            let config = self.new.config_mut();
+            let config = &mut self.new.config;
             (config.enable_lmq, config.enable_multi_dispatch) = (true, true);
         }
         enter_topics(&mut self.files, &self.numbering)?;

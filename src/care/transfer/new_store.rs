@@ -23,7 +23,7 @@ pub struct NewStore {
     out: PathBuf,
     staging: PathBuf,
     storage: Arc<dyn Storage>,
-    config: StoreConfig,
+    pub(super) config: StoreConfig,
     file_size: u64,
     deleted: Vec<String>,
     /// `None` once the log is closed.
@@ -70,10 +70,6 @@ impl NewStore {
         let log = Arc::new(CommitLog::new(run, base_offset - base_offset % file_size.max(1)));
         new.writing = Some((Arc::clone(&log), LogWriter::new(log)));
         Ok(new)
-    }
-
-    pub fn config_mut(&mut self) -> &mut StoreConfig {
-        &mut self.config
     }
 
     /// Appends a record and returns its offset.

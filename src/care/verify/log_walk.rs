@@ -80,28 +80,28 @@ pub(crate) fn walk<'a>(
 ) -> Option<(u64, FileWalk)> {
     let base = file.base_offset;
     let (from, to) = (bytes.start, bytes.end);
+    let begins = begins || from == 0;
     let begun = (|| -> Result<_> {
-        let begins = begins || from == 0;
         let to = if begins { to } else { to.min(from.saturating_add(LOOKED_THROUGH)) };
         let places = base.saturating_add(from)..base.saturating_add(to);
         let Some((reader, first)) = open_at(log, file, places, begins)? else { return Ok(None) };
         let index = IndexCheck::new(cx, index, log, base.saturating_add(first))?;
         Ok(Some((reader, first, index)))
     })();
-    let failed = || {
-        cx.advance(to - from);
-        Some((from, FileWalk { failed: true, ..FileWalk::default() }))
-    };
     let (mut reader, first, index) = match begun {
         Ok(Some(begun)) => begun,
         Ok(None) => return None,
-        // Retention is no fault.
-        Err(error) if error.is_not_found() => {
-            return if begins || from == 0 { failed() } else { None };
-        }
         Err(error) => {
-            cx.error(&file.path, error);
-            return failed();
+            // Retention is no fault.
+            let is_gone = error.is_not_found();
+            if is_gone && !begins {
+                return None;
+            }
+            if !is_gone {
+                cx.error(&file.path, error);
+            }
+            cx.advance(to - from);
+            return Some((from, FileWalk { failed: true, ..FileWalk::default() }));
         }
     };
     let mut walk = RecordCheck {
