@@ -116,7 +116,8 @@ impl LogQueues {
             report.add(wrong.at(Severity::Warning), database, &expected, &found);
         }
         let (mut total, mut reach) = (0, 0);
-        let mut checked = Checked::default();
+        // Rows of each queue that equal their entries.
+        let mut checked: BTreeMap<Name, u64> = BTreeMap::new();
         let mut current: Option<(Name, Entries)> = None;
         each_row(databases, database, &ends, |name, row| {
             total += 1;
@@ -158,13 +159,14 @@ impl LogQueues {
         let mut tail = 0;
         for name in self.bounds.keys() {
             let mut known = 0;
-            self.entries(name)?.each(|entry| {
+            let mut entries = self.entries(name)?;
+            for number in entries.numbers.clone() {
+                let Some(entry) = entries.at(number)? else { break };
                 // A number that no message has needs no row.
                 let leads = u64::from(entry.leads());
                 let is_behind = entry.physical_offset >= checkpoint;
                 *(if is_behind { &mut tail } else { &mut known }) += leads;
-                Ok(())
-            })?;
+            }
             let held = checked.get(name).copied().unwrap_or(0);
             if held < known {
                 let expected = format!("{known} rows of queue {} of {}", name.1, shown(&name.0));
@@ -204,9 +206,6 @@ impl LogQueues {
     }
 }
 
-/// Number of rows of each queue that equal their entries.
-pub type Checked = BTreeMap<Name, u64>;
-
 /// Entries of one queue, read in blocks.
 #[derive(Debug)]
 pub struct Entries {
@@ -230,16 +229,5 @@ impl Entries {
             self.block = queue.units(number, BLOCK)?;
         }
         Ok(holds(&self.block).filter(|unit| unit.number == number))
-    }
-
-    /// Passes all entries to `take`.
-    pub fn each(&mut self, mut take: impl FnMut(&CqUnit) -> Result<()>) -> Result<()> {
-        for number in self.numbers.clone() {
-            match self.at(number)? {
-                Some(entry) => take(&entry)?,
-                None => break,
-            }
-        }
-        Ok(())
     }
 }
