@@ -105,7 +105,6 @@ pub struct Group<B = Box<[u8]>> {
 }
 
 impl<B> Group<B> {
-    /// Begin of its span of time.
     #[must_use]
     pub fn begin_ms(&self, grouping: Grouping) -> i64 {
         let mut begins = TIMES.iter().zip(self.begins_ms);

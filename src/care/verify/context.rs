@@ -83,7 +83,7 @@ impl Context<'_> {
         self.findings.add(code, path, None, expected, found);
     }
 
-    /// Adds a finding at a position in a run; at the folder if no file has it.
+    /// Adds a finding at a position in a run.
     #[cold]
     pub(crate) fn report(
         &self,

@@ -253,7 +253,6 @@ impl Queue {
         self.entries.units(position, to_usize(clamp_u64(left)).min(count))
     }
 
-    /// Passes all entries to `take`.
     pub fn each_unit(&self, mut take: impl FnMut(&CqUnit)) -> Result<()> {
         let mut number = self.min_offset();
         loop {
