@@ -52,7 +52,7 @@ _COMMANDS = {
     "stats": "stats",
     "metrics": "stats",
     "doctor": "checks",
-    "preflight": "preflight",
+    "preflight": "checks",
     "recover": "upkeep",
     "rebuild": "upkeep",
     "convert": "upkeep",
