@@ -52,7 +52,7 @@ _COMMANDS = {
     "stats": "stats",
     "metrics": "stats",
     "doctor": "checks",
-    "preflight": "checks",
+    "preflight": "preflight",
     "recover": "upkeep",
     "rebuild": "upkeep",
     "convert": "upkeep",

@@ -1,4 +1,4 @@
-"""``verify``, ``doctor``, ``preflight``: what is or would be wrong with a store, and the cure."""
+"""``verify`` and ``doctor``: find damage, name what is wrong with a store, and the cure."""
 
 from __future__ import annotations
 
@@ -171,30 +171,3 @@ def _in_zone(text: str) -> str:
 
 def _ms(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp() * 1000)
-
-
-@read_command("preflight", short_help="Say what a start of RocketMQ would do.")
-@option("--to", ["5.3", "5.4", "5.5"], "The release that is to open the store.", required=True)
-def preflight_command(output: Output, store: str, to: str, config: str | None) -> int:
-    """Say what a release of RocketMQ would do with the store at its next start.
-
-    Whether it starts, which messages would come out of reach, what it would drop or build anew, and
-    the command to run before. Never writes. Exits with 1 where it does not start or something would
-    be lost.
-    """
-    report = mqstore.preflight(store, to=to, config=config)
-    output.document(report, lambda: _preflight_lines(report), rows="notes")
-    return int(not report.ok)
-
-
-def _preflight_lines(report: mqstore.PreflightReport) -> Lines:
-    for one in report.notes:
-        yield f"{one.severity}: {escape(one.what)}"
-        if one.before is not None:
-            yield f"    before: {escape(one.before)}"
-    if report.ok:
-        yield f"{report.to} opens it, and every message stays in its queue"
-    elif report.starts:
-        yield f"{report.to} opens it, and {report.lost} messages come out of reach"
-    else:
-        yield f"{report.to} does not start on it"

@@ -1,0 +1,39 @@
+"""``preflight``: say what a release of RocketMQ would do with a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mqstore
+from mqstore.cli.options import option, read_command
+from mqstore.text import escape
+
+if TYPE_CHECKING:
+    from mqstore.cli.output import Lines, Output
+
+
+@read_command("preflight", short_help="Say what a start of RocketMQ would do.")
+@option("--to", ["5.3", "5.4", "5.5"], "The release that is to open the store.", required=True)
+def preflight_command(output: Output, store: str, to: str, config: str | None) -> int:
+    """Say what a release of RocketMQ would do with the store at its next start.
+
+    Whether it starts, which messages would come out of reach, what it would drop or build anew, and
+    the command to run before. Never writes. Exits with 1 where it does not start or something would
+    be lost.
+    """
+    report = mqstore.preflight(store, to=to, config=config)
+    output.document(report, lambda: _lines(report), rows="notes")
+    return int(not report.ok)
+
+
+def _lines(report: mqstore.PreflightReport) -> Lines:
+    for note in report.notes:
+        yield f"{note.severity}: {escape(note.what)}"
+        if note.before is not None:
+            yield f"    before: {escape(note.before)}"
+    if report.ok:
+        yield f"{report.to} opens it, and every message stays in its queue"
+    elif report.starts:
+        yield f"{report.to} opens it, and {report.lost} messages come out of reach"
+    else:
+        yield f"{report.to} does not start on it"
