@@ -81,6 +81,7 @@ impl Dispatcher {
 }
 
 /// `None` for a record that no queue accepts: it must not block the next ones.
+#[inline(always)]
 pub fn unless_refused<T>(added: Result<T>) -> Result<Option<T>> {
     match added {
         Err(Error::InvalidMessage { .. }) => Ok(None),
