@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import mqstore
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-    from mqstore import PendingReport, Store
+    from mqstore import Diagnosis, PendingReport, Store
     from mqstore.config import ConfigLike
     from mqstore.files.layout import FileGroup
 
@@ -45,18 +44,47 @@ class LagRow:
     oldest_ms: int | None
 
 
+@dataclass(slots=True)
+class Now:
+    """Answers to an operator's first questions.
+
+    Attributes:
+        mood: Of the verdict.
+        verdict: In a few words.
+        diagnoses: Those of ``mqstore.doctor``.
+        commands: Its cures, in order.
+        oldest: The lag with the oldest unread message.
+        deleted: Messages of all groups that were deleted unread.
+        dead: Dead letters of all groups.
+        pending: Messages that wait.
+        resends: Commands that send dead letters back, by group.
+        disk_total: Bytes of the disk; 0 for a store behind a URL.
+        disk_used: Of these used.
+        store_bytes: Bytes that the store takes on it.
+    """
+
+    mood: Mood
+    verdict: str
+    diagnoses: Sequence[Diagnosis]
+    commands: Sequence[str]
+    oldest: LagRow | None
+    deleted: int
+    dead: int
+    pending: PendingReport
+    resends: Sequence[str]
+    disk_total: int
+    disk_used: int
+    store_bytes: int = 0
+
+
 def present_state(
     path: str | os.PathLike[str],
     config: ConfigLike,
     groups: Sequence[LagRow],
     pending: PendingReport,
     files: Iterable[FileGroup],
-) -> SimpleNamespace:
-    """Asks ``doctor``, and sums up what the page shows first: answers to an operator's questions.
-
-    ``oldest`` is the lag with the oldest unread message; ``deleted`` and ``dead`` count messages of
-    all groups; of a store behind a URL ``disk_total`` is 0.
-    """
+) -> Now:
+    """Asks ``doctor``, and sums up what the page shows first."""
     found = mqstore.doctor(path, config=config)
     diagnoses = list(found)
     wrong = [one for one in diagnoses if one.severity != "info"]
@@ -66,7 +94,7 @@ def present_state(
     verdict = {"bad": f"Damaged: {count}", "warn": f"{count} to look at", "good": "Healthy"}[mood]
     late = [row for row in groups if row.oldest_ms is not None]
     disk = (0, 0, 0) if is_remote(path) else shutil.disk_usage(path)
-    return SimpleNamespace(
+    return Now(
         mood=mood,
         verdict=verdict,
         diagnoses=diagnoses,
