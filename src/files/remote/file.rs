@@ -323,4 +323,12 @@ impl StorageFile for RemoteFile {
         self.empty_from.fetch_min(position, Ordering::Relaxed);
         Ok(None)
     }
+
+    fn locked(&self, _: Range<u64>) -> Option<Range<u64>> {
+        None
+    }
+
+    fn lock_holder(&self) -> Option<i32> {
+        None
+    }
 }

@@ -269,12 +269,8 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
         Ok(())
     }
     /// A lock of another open file on any of these bytes, as long as it is.
-    fn locked(&self, _bytes: Range<u64>) -> Option<Range<u64>> {
-        None
-    }
-    fn lock_holder(&self) -> Option<i32> {
-        None
-    }
+    fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>>;
+    fn lock_holder(&self) -> Option<i32>;
 }
 
 /// Calls whose error names the path, and for which a missing file is an answer.

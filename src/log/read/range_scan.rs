@@ -72,6 +72,8 @@ impl RangeScan {
     pub fn find_start(&mut self, log: &CommitLog) -> Result<()> {
         if !self.begun {
             self.begin(log)?;
+            // Bytes before its start allow no search behind damage.
+            self.walk.renew();
             self.begun = true;
         }
         Ok(())
@@ -223,5 +225,27 @@ fn begins_part(log: &CommitLog, at: u64) -> bool {
         None => {
             run.files().iter().any(|file| file.base_offset.saturating_add(run.file_size()) == at)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Access, FileRun, Os};
+
+    #[test]
+    fn bytes_before_the_log_allow_no_search() {
+        const SIZE: u64 = 1 << 40;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(format!("{SIZE:020}")), [0; 4096]).unwrap();
+        let dirs = vec![dir.path().to_owned()];
+        let (run, _) =
+            FileRun::load(Arc::new(Os), Arc::default(), dirs, SIZE, Access::Read).unwrap();
+        let log = CommitLog::new(run, SIZE + 4096);
+        let mut scan = RangeScan::new(0, SIZE + 4096, SIZE + 4096, true, Lost::Accept);
+        scan.find_start(&log).unwrap();
+        assert_eq!(scan.walk.next, SIZE);
+        let mut budget = scan.walk.budget;
+        assert!(budget.take(SIZE, 64 << 20) && !budget.take(SIZE, 1));
     }
 }

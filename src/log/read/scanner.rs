@@ -112,7 +112,7 @@ pub(super) struct ScanState {
     /// The current file, held open, and its end.
     file: Option<FrameReader>,
     file_end: u64,
-    budget: Budget,
+    pub(super) budget: Budget,
 }
 
 impl ScanState {

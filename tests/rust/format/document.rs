@@ -64,7 +64,8 @@ fn numbers_on_the_page_are_those_of_the_source() {
     let blank = QueueEntry::PRE_BLANK;
     says(format!("({}, {}, {})", blank.physical_offset, blank.store_size, blank.tags_code));
     says(format!("Any code up to {}", consume_queue_ext::MAX_ADDRESS));
-    assert_eq!(consume_queue::DELAY_LEVELS.split(' ').count(), 18);
+    let levels = consume_queue::DelayLevels::default().to_string();
+    assert_eq!((levels.as_str(), levels.split(' ').count()), (consume_queue::DELAY_LEVELS, 18));
     says("Levels 1 to 18".into());
     says(format!("Files up to {} MiB, {} levels and", json::MAX_LEN >> 20, json::MAX_DEPTH));
     says("4,194,304 values".into());
