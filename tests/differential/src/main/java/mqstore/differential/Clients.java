@@ -40,6 +40,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 /** Producers, consumers and the administrator's client, each as its library gives it. */
 final class Clients implements AutoCloseable {
     private static final int POLL_MS = 200;
+    private static final long SILENCE_NS = 5_000_000_000L;
 
     private final String nameServer;
     private final String broker;
@@ -198,8 +199,19 @@ final class Clients implements AutoCloseable {
             long expected = command.getLongValue("count", Long.MAX_VALUE);
             long taken = 0;
             boolean isWhole = command.getString("tags") == null;
+            long came = System.nanoTime();
             while (taken < expected && !ends.equals(next)) {
-                for (MessageExt message : consumer.poll(POLL_MS)) {
+                List<MessageExt> polled = consumer.poll(POLL_MS);
+                if (!polled.isEmpty()) {
+                    came = System.nanoTime();
+                } else if (isWhole && System.nanoTime() - came > SILENCE_NS) {
+                    // A seek beside the first pull may have ended the pulls of a queue.
+                    for (MessageQueue queue : ends.keySet()) {
+                        consumer.seek(queue, next.get(queue));
+                    }
+                    came = System.nanoTime();
+                }
+                for (MessageExt message : polled) {
                     MessageQueue queue = new MessageQueue(message.getTopic(), message.getBrokerName(),
                         message.getQueueId());
                     long place = message.getQueueOffset();
