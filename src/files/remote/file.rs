@@ -97,9 +97,9 @@ impl RemoteFile {
             }) {
                 return Err(io::Error::other("expected the bytes asked for, found fewer or more"));
             }
-            let pushed_out = self.keep(&mut kept, &requests, read?, &mut found);
+            let unneeded = self.keep(&mut kept, &requests, read?, &mut found);
             drop(kept);
-            drop(pushed_out);
+            drop(unneeded);
             return Ok(found);
         }
     }
@@ -200,24 +200,24 @@ impl RemoteFile {
         parts.collect()
     }
 
-    /// Keeps what was read; returns parts that are kept no more.
+    /// Keeps what was read; returns bytes that nobody needs, to be dropped without the lock.
     fn keep(
         &self,
         kept: &mut Kept,
         requests: &[Request],
         read: Vec<Bytes>,
         found: &mut Found,
-    ) -> Vec<Part> {
+    ) -> Vec<Bytes> {
         // Much at once would push out what is read again.
         let is_much = read.iter().map(Bytes::len).sum::<usize>() as u64 > 2 * PART;
-        let mut pushed_out = Vec::new();
+        let mut unneeded = Vec::new();
         for (Request { bytes, before, is_part }, read) in requests.iter().zip(read) {
             let numbers = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
             if *is_part {
                 let part = Part { start: bytes.start, bytes: read };
                 found.extend(numbers.map(|number| (number, part.clone())));
                 let other = kept.parts.push((self.id, bytes.start / PART), part);
-                pushed_out.extend(other.map(|(_, part)| part));
+                unneeded.extend(other.map(|(_, part)| part.bytes));
             } else {
                 for (number, block) in numbers.zip(read.chunks(to_usize(BLOCK))) {
                     let bytes = Bytes::copy_from_slice(block);
@@ -227,6 +227,7 @@ impl RemoteFile {
                     }
                     found.insert(number, block);
                 }
+                unneeded.push(read);
             }
             let on_end = before + (bytes.end - bytes.start);
             kept.ends.pop(&(self.id, bytes.start));
@@ -240,7 +241,7 @@ impl RemoteFile {
                 kept.ends.put((*next, 0), on_end);
             }
         }
-        pushed_out
+        unneeded
     }
 
     fn part(&self, position: u64, len: usize) -> Range<u64> {

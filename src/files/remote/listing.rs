@@ -31,7 +31,8 @@ pub struct Object {
 pub trait Objects: Send + Sync + fmt::Debug {
     fn list(&self) -> io::Result<Vec<Object>>;
     /// Reads ranges of an object, each whole, and begins to read those `ahead`, which their readers
-    /// will ask for. No lock may be held where the bytes are dropped: they may be Python's. Fails if the object is not the listed one any more.
+    /// will ask for. Fails if the object is not the listed one any more. The bytes may be Python's:
+    /// they are dropped where no lock is held.
     fn ranges(
         &self,
         object: &Object,
