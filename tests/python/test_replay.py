@@ -201,7 +201,7 @@ def test_bodies_are_sent_decompressed_and_up_to_a_limit(tmp_path: Path) -> None:
         assert sizes == [len(plain) + 1, len(broken) + 1, 0]
         sent = requests.take(all=True)
         assert (sent.count(plain), sent.count(broken), sent.count(large)) == (1, 1, 0)
-    # What a transform gives is sent as it is: a producer may compress as well.
+    # A transform's body is sent as it is: a producer may compress as well.
     new = stored[0].to_message(body=bodies[0])
     assert (new.sys_flag, stored[0].to_message().sys_flag) == (0, 0x301)
     requests.add(1, 0, new, "t", 0, 0, b"")

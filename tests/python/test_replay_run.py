@@ -177,6 +177,24 @@ def test_bodies_that_are_too_large_are_reported(
     assert "more than 33554432 bytes" in report.failures[-1].answer
 
 
+def test_an_error_of_one_message_ends_the_run_and_keeps_what_was_sent(
+    client: type[Client], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Client.send
+
+    def refuse(self: Client, number: int, *rest: Any) -> int:
+        if number == 5:
+            raise UnicodeEncodeError("utf-8", "?", 0, 1, "surrogates not allowed")
+        return send(self, number, *rest)
+
+    monkeypatch.setattr(Client, "send", refuse)
+    with pytest.raises(UnicodeEncodeError):
+        mqstore.replay(root, "a:1", apply=True)
+    monkeypatch.setattr(Client, "send", send)
+    assert mqstore.replay(root, "a:1", apply=True).sent == 36
+    assert client.got == [b"%d" % number for number in range(40)]
+
+
 def test_messages_that_become_dead_letters_end_a_run(client: type[Client], root: Path) -> None:
     client.fails = {b"2": (-3, "the broker put it into %DLQ%ord")}
     report = mqstore.replay(root, "a:1", apply=True, on_failure="skip", rate=1e6)

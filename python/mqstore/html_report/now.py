@@ -116,7 +116,7 @@ def present_state(
 def lags(store: Store) -> list[LagRow]:
     """The lag of each group in each topic, the largest first."""
     names = ("group", "topic", "queues", "lag", "deleted_unread", "oldest_unread_timestamp_ms")
-    # What cannot be read is among the findings.
+    # Unreadable offsets are among the findings.
     found = GroupReader(store, (mqstore.StoreError,)).topics(None)
     rows = (LagRow(*(row[name] for name in names)) for row in found)
     return sorted(rows, key=lambda row: (-row.lag, row.group, row.topic))

@@ -166,9 +166,14 @@ class Run:
                 sent = chosen.changed.get(index, message)
             self._number = number = self._number + 1
             self._waiting[number] = chosen
-            size = self._sender.send(
-                number, chosen.place, sent, topic, queue_id, chosen.lane, added
-            )
+            try:
+                size = self._sender.send(
+                    number, chosen.place, sent, topic, queue_id, chosen.lane, added
+                )
+            except Exception:
+                # No answer comes, and the end of the run would wait for it.
+                del self._waiting[number]
+                raise
             if not size:
                 size, text = 1, f"a body of more than {MOST_BODY_BYTES} bytes is not sent"
                 self._take(Failed(number, "TooLarge", text, 13, 0))
