@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 import mqstore
-from mqstore._native import _Requests
+from helpers.replay_client import Client
 from mqstore.cli import main
 from mqstore.replaying import replay, run
 from mqstore.replaying.report import read_failures, write_failures
@@ -24,59 +24,11 @@ from mqstore.replaying.selection import Chosen
 from mqstore.replaying.sender import Failed, Sender, Sent, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 WINDOW = run.window_of(32)
 BUSY = 1, "create mapped file failed, server is busy or broken."
 NO_QUEUE = -2, "orders has 2 queues, none is 9"
-
-
-class Client:
-    """Takes the part of the Java process: messages of `fails` fail, one waits until `idle`."""
-
-    fails: ClassVar[dict[bytes, tuple[int, str]]] = {}
-    got: ClassVar[list[bytes]] = []
-    slow: ClassVar[bytes] = b""
-    idle: ClassVar[Callable[[Client], object]]
-    most_body: ClassVar[int] = 1 << 20
-
-    def __init__(self, *_args: object, **_options: object) -> None:
-        self.waiting: list[Sent | Failed] = []
-        self.late: list[Sent | Failed] = []
-
-        self.requests = _Requests([], "b", 1, keeps_queue=True, most_body=self.most_body)
-
-    def send(self, number: int, place: int, message: mqstore.StoredMessage, *rest: Any) -> int:
-        if not (size := self.requests.add(number, place, message, *rest)):
-            return 0
-        self.requests.take(all=True)
-        body = message.body
-        if body in self.fails:
-            code, text = self.fails[body]
-            self.waiting.append(Failed(number, "MQBrokerException", text, code, 8))
-        else:
-            self.got.append(body)
-            to = self.late if body == self.slow else self.waiting
-            to.append(Sent((number,), "SEND_OK"))
-        return size
-
-    def answers(self, _timeout_s: float) -> Iterator[Sent | Failed]:
-        if self.late and not self.waiting:
-            self.idle()
-        while self.waiting:
-            yield self.waiting.pop(0)
-
-    def end(self) -> Iterator[Sent | Failed]:
-        yield from self.waiting
-
-    def topic(self, _name: str) -> tuple[int, tuple[str, ...], str]:
-        return 4, (), ""
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture
