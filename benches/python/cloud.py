@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from helpers.buckets import Bucket
 
 TURNS = 5
-# As a scan reads: two parts, and two ahead.
-PART, IN_FLIGHT = 8 << 20, 4
+# As a scan reads: a part, and five ahead.
+PART, IN_FLIGHT = 8 << 20, 6
 
 
 def make(folder: Path, length: int) -> None:

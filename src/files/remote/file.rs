@@ -22,7 +22,7 @@ use crate::locks::wait_for;
 /// Bytes of a probe for data behind zeros.
 const LOOK: u64 = 4 << 10;
 /// Parts that are asked for before their reader comes to them.
-const AHEAD: u64 = 3;
+const AHEAD: u64 = 5;
 /// Bytes that a reader has read on end when it begins to read in parts.
 const LONG: u64 = 1 << 20;
 /// How long a reader waits for a part that another thread reads. That thread may wait for this one,
@@ -280,6 +280,16 @@ impl StorageFile for RemoteFile {
         let found = self.blocks_of(&[part], true)?;
         copy(&found, position, buffer.get_mut(..len).unwrap_or_default())?;
         Ok(len)
+    }
+
+    fn shared_at(&self, position: u64, len: usize) -> io::Result<Option<Bytes>> {
+        let wanted = self.part(position, len);
+        let found = self.blocks_of(std::slice::from_ref(&wanted), true)?;
+        Ok(found.first_key_value().and_then(|(_, part)| {
+            let at = to_usize(wanted.start - part.start);
+            let is_whole = wanted.end - part.start <= part.bytes.len() as u64;
+            is_whole.then(|| part.bytes.slice(at..))
+        }))
     }
 
     fn is_remote(&self) -> bool {

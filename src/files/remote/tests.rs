@@ -106,7 +106,7 @@ fn every_read_is_the_bytes_there_and_reading_on_reads_ahead() {
     let remote = remote(&memory);
     let file = remote.open(Path::new("s3://b/p/f"), Access::Read).unwrap();
     assert!(memory.read.lock().is_empty());
-    let mut seed = 7_u64;
+    let (mut seed, mut shared) = (7_u64, 0);
     for _ in 0..300 {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let position = (seed >> 20) % (len + 1000);
@@ -115,7 +115,12 @@ fn every_read_is_the_bytes_there_and_reading_on_reads_ahead() {
         let expected = bytes.get(position as usize..).unwrap_or_default();
         assert_eq!(read, expected.len().min(buffer.len()), "{position}");
         assert!(buffer[..read] == expected[..read], "{position}");
+        if let Some(found) = file.shared_at(position, buffer.len()).unwrap() {
+            shared += 1;
+            assert!(found.len() >= read && expected.starts_with(&found), "{position}");
+        }
     }
+    assert!(shared > 30, "{shared}");
     memory.read.lock().clear();
     let file = remote.open(Path::new("s3://b/p/f"), Access::Read).unwrap();
     forget_parts(&remote);

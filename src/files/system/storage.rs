@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +209,11 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// As [`Storage::is_remote`].
     fn is_remote(&self) -> bool {
         false
+    }
+    /// The bytes at `position`, at least `len` of them, without a copy where they lie in memory. Drop
+    /// them where no lock is held.
+    fn shared_at(&self, _position: u64, _len: usize) -> io::Result<Option<Bytes>> {
+        Ok(None)
     }
     /// Reads places of a position and a length, each as [`StorageFile::read_at`]. Where a read
     /// costs a request all are asked for at once.

@@ -3,8 +3,11 @@
 //! A block is filled while it has one holder and never changed afterwards, so pointers into it need
 //! no copy. The last holder returns its memory to the pool.
 
-use crate::locks::Mutex;
 use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+
+use crate::locks::Mutex;
 
 /// Bytes read at a time; larger records get what they need.
 pub const BLOCK_BYTES: usize = 256 << 10;
@@ -12,22 +15,32 @@ pub const BLOCK_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Block {
     bytes: Vec<u8>,
+    /// Bytes of the storage in place of its own.
+    shared: Option<Bytes>,
     pool: Weak<BlockPool>,
 }
 
 impl Block {
+    pub(crate) fn of_shared(bytes: Bytes) -> Self {
+        Self { bytes: Vec::new(), shared: Some(bytes), pool: Weak::new() }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+        self.shared.as_deref().unwrap_or(&self.bytes)
     }
 
     /// Position of `part` in it.
     #[inline]
     #[must_use]
     pub fn place_of(&self, part: &[u8]) -> Option<usize> {
-        let place = part.as_ptr().addr().checked_sub(self.bytes.as_ptr().addr())?;
-        (place.checked_add(part.len())? <= self.bytes.len()).then_some(place)
+        let place = part.as_ptr().addr().checked_sub(self.as_bytes().as_ptr().addr())?;
+        (place.checked_add(part.len())? <= self.as_bytes().len()).then_some(place)
     }
 
     pub(crate) fn room(&mut self, len: usize) -> &mut [u8] {
@@ -58,7 +71,7 @@ impl BlockPool {
 
     pub(crate) fn take(self: &Arc<Self>) -> Block {
         let spare = self.spare.lock().pop();
-        Block { bytes: spare.unwrap_or_default(), pool: Arc::downgrade(self) }
+        Block { bytes: spare.unwrap_or_default(), shared: None, pool: Arc::downgrade(self) }
     }
 
     fn put(&self, bytes: Vec<u8>) {

@@ -167,11 +167,17 @@ impl FrameReader {
             .unwrap_or_default()
     }
 
-    pub(super) fn read_block(&mut self, at: u64, len: usize) -> Result<()> {
+    /// Reads `len` bytes, or up to `most` of them where the storage has them in memory.
+    fn read_block(&mut self, at: u64, len: usize, most: usize) -> Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         (self.filled, self.start) = (0, at);
+        if let Some(bytes) = open.shared_at(at, len).map_err(Error::io("read", &self.file.path))? {
+            self.filled = bytes.len().min(most);
+            self.block = Some(Arc::new(Block::of_shared(bytes)));
+            return Ok(());
+        }
         let block = self.block.get_or_insert_with(|| Arc::new(self.pool.take()));
-        if Arc::get_mut(block).is_none() {
+        if Arc::get_mut(block).is_none_or(|block| block.is_shared()) {
             *block = Arc::new(self.pool.take());
         }
         let room = Arc::get_mut(block).map(|block| block.room(len)).unwrap_or_default();
@@ -187,7 +193,7 @@ impl FrameReader {
             if bytes.len() >= needed {
                 break;
             }
-            self.read_block(at, needed.max(BLOCK_BYTES).min(room))?;
+            self.read_block(at, needed.max(BLOCK_BYTES).min(room), room)?;
         }
         Ok(())
     }
@@ -196,11 +202,12 @@ impl FrameReader {
         to_usize(self.len.saturating_sub(at))
     }
 
-    /// Up to [`BLOCK_BYTES`] bytes at `at`: at least `wanted`, or as many as the file has.
+    /// Bytes at `at`: at least `wanted` of up to [`BLOCK_BYTES`], or as many as the file has.
     fn bytes(&mut self, at: u64, wanted: usize) -> Result<&[u8]> {
-        let room = self.room(at).min(BLOCK_BYTES);
+        let most = self.room(at);
+        let room = most.min(BLOCK_BYTES);
         if self.rest(at).len() < wanted.min(room) {
-            self.read_block(at, room)?;
+            self.read_block(at, room, most)?;
             if self.filled < room {
                 // Truncated since its length was read.
                 self.len = self.len.min(at.saturating_add(self.filled as u64));

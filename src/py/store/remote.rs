@@ -47,11 +47,26 @@ fn state(object: &Object) -> (&str, u64, Option<&str>, i64) {
     (&object.key, object.len, object.etag.as_deref(), object.modified_ms)
 }
 
+/// Bytes that Python frees.
+struct Borrowed(Bytes);
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        locks::assert_none_held();
+    }
+}
+
 /// The bytes of a Python object, without a copy where they cannot change.
 fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     let buffer = PyBuffer::<u8>::get(given)?;
     if buffer.readonly() && buffer.is_c_contiguous() {
-        return Ok(given.extract::<PyBytes>()?.into_inner());
+        return Ok(Bytes::from_owner(Borrowed(given.extract::<PyBytes>()?.into_inner())));
     }
     Ok(buffer.to_vec(given.py())?.into())
 }
