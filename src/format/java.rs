@@ -118,7 +118,12 @@ fn right_aligned(tail: &[u8]) -> u64 {
         let shift = 8 * (tail.len() - 4);
         return u64::from(u32_of(*first)) << shift | u64::from(u32_of(*last));
     }
-    tail.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+    match *tail {
+        [one] => u64::from(one),
+        [one, two] => u64::from(u16::from_be_bytes([one, two])),
+        [one, two, three] => u64::from(u32::from_be_bytes([0, one, two, three])),
+        _ => 0,
+    }
 }
 
 /// [`extend`] for any bytes, one `char` at a time.

@@ -120,9 +120,9 @@ impl IndexBuilder {
         key_hashes: &[i32],
     ) -> Result<()> {
         self.make_room()?;
+        let layout = self.run.layout();
         for &key_hash in key_hashes {
             self.make_room()?;
-            let layout = self.run.layout();
             let slot = layout.slot_of(key_hash) as usize;
             let Some(building) = &mut self.file else { return Ok(()) };
             building.put(slot, &IndexPut { key_hash, physical_offset, store_timestamp_ms });

@@ -160,14 +160,15 @@ impl IndexService {
         }
         let begun = self.begun.take().filter(|(of, _)| *of == physical_offset);
         let done = begun.map_or(0, |(_, keys)| keys);
-        for (number, &key_hash) in key_hashes.iter().enumerate().skip(done) {
+        let left = key_hashes.get(done..).unwrap_or_default();
+        for (number, &key_hash) in (done..).zip(left) {
             let put = IndexPut { key_hash, physical_offset, store_timestamp_ms };
             if let Err(error) = self.push(put) {
                 self.begun = Some((physical_offset, number));
                 return Err(error);
             }
         }
-        Ok(key_hashes.len().saturating_sub(done))
+        Ok(left.len())
     }
 
     /// Offset of the last message with a key in the current file, waiting puts included.

@@ -106,7 +106,15 @@ impl<'a> DispatchRequest<'a> {
     #[inline(always)]
     pub fn hash_keys(&self, topic: TopicHash, most: usize, hashes: &mut Vec<i32>) {
         if self.transaction != Transaction::Rollback {
-            for key in self.keys().take(most) {
+            // A chain of iterators would be asked for its state at each key.
+            let most = hashes.len().saturating_add(most);
+            if let Some(key) = self.properties.unique_key {
+                hashes.push(topic.with_key(key));
+            }
+            for key in split_keys(self.properties.keys.unwrap_or_default()) {
+                if hashes.len() >= most {
+                    break;
+                }
                 hashes.push(topic.with_key(key));
             }
         }
