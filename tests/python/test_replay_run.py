@@ -303,6 +303,7 @@ def test_another_log_is_known_by_a_message(client: type[Client], root: Path) -> 
         ({"bytes_rate": 0}, "bytes_rate: expected more than 0"),
         ({"properties": {"a\1b": "c"}}, "properties: expected UTF-8 text without the bytes 1"),
         ({"properties": {"a": "b\2"}}, "properties: expected UTF-8 text"),
+        ({"to_topic": "\ud800"}, r"to_topic: expected UTF-8 text, got '\\ud800'"),
         ({"batch": 0}, "batch: expected 1 to 1024"),
         ({"include": "halves"}, "include: expected half or"),
         ({"ids": 0, "topics": "orders"}, "topics: expected none, got .*; ids go alone"),

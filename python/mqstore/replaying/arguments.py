@@ -25,6 +25,7 @@ _WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
             not re.search("[\1\2\ud800-\udfff]", "".join(map("".join, (given or {}).items())))
         ),
     ),
+    "to_topic": ("UTF-8 text", lambda topic: not re.search("[\ud800-\udfff]", topic or "")),
     "limit": ("a count", lambda count: count is None or count >= 0),
     "rate": ("more than 0", lambda rate: rate is None or rate > 0),
     "bytes_rate": ("more than 0", lambda rate: rate is None or rate > 0),
