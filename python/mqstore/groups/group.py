@@ -21,7 +21,7 @@ from mqstore.errors import (
 )
 from mqstore.groups.delays import level_for, milliseconds, seconds_or_ever
 from mqstore.groups.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
-from mqstore.groups.in_flight import InFlight, TakenQueue
+from mqstore.groups.in_flight import Asked, InFlight, TakenQueue
 from mqstore.groups.schedule import levels_ms
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mqstore._native import GroupOffset
     from mqstore.groups.delays import Seconds
-    from mqstore.groups.in_flight import OnLoss, QueueKey, Span
+    from mqstore.groups.in_flight import Found, OnLoss
     from mqstore.groups.processing import Processed
 
 _AHEAD = 32
@@ -109,7 +109,7 @@ class ConsumerGroup(InFlight):
         while True:
             end = self._store._readable_end  # noqa: SLF001 - a part of the store
             with self._lock:
-                found = self._next(topic, max_messages, tags, on_loss)
+                found = self._next(topic, max_messages, Asked(tags, on_loss))
                 if found:
                     messages = [self._fly(*one) for one in found]
                     if visible_ms is not None:
@@ -130,7 +130,7 @@ class ConsumerGroup(InFlight):
         return self._each(topic, tags)
 
     def _each(self, topic: str, tags: str | None) -> Iterator[StoredMessage]:
-        ahead: deque[tuple[QueueKey, StoredMessage, Span, int]] = deque()
+        ahead: deque[Found] = deque()
         queue: TakenQueue | None = None
         try:
             while True:
@@ -139,7 +139,7 @@ class ConsumerGroup(InFlight):
                     self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
                     with self._lock:
                         # The others are for other processes meanwhile.
-                        ahead.extend(self._next(topic, _AHEAD, tags, "warn", of_one_queue=True))
+                        ahead.extend(self._next(topic, _AHEAD, Asked(tags), of_one_queue=True))
                         queue = self._open[ahead[0][0]] if ahead else None
                 while ahead:
                     key, message, span, after = ahead.popleft()

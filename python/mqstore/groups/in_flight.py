@@ -9,7 +9,7 @@ import time
 import weakref
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from mqstore.errors import (
     OffsetOutOfRangeError,
@@ -29,6 +29,8 @@ QueueKey = tuple[str, int]
 # The places before and behind a message.
 Span = tuple[int, int]
 OnLoss: TypeAlias = Literal["warn", "error"]
+# A message with its queue and span, and the next place to read.
+Found: TypeAlias = "tuple[QueueKey, StoredMessage, Span, int]"
 
 # Acknowledged places are committed after this time.
 _COMMIT_S = 1.0
@@ -38,6 +40,15 @@ _AGAIN_S = 3.0
 _MOST_LATE = 65_536
 # Messages of one queue that wait for another call of ``process`` before no more are read.
 _MOST_RETURNED = 1024
+
+
+class Asked(NamedTuple):
+    """Which messages a consumer asks for."""
+
+    tags: str | None
+    on_loss: OnLoss = "warn"
+    wanted: Callable[[StoredMessage], bool] = lambda _: True
+    """Whether a message that was given back is one of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,16 +119,10 @@ class InFlight:
         self._has_left = False
 
     def _next(
-        self,
-        topic: str,
-        max_messages: int,
-        tags: str | None,
-        on_loss: OnLoss,
-        *,
-        of_one_queue: bool = False,
-    ) -> list[tuple[QueueKey, StoredMessage, Span, int]]:
-        """Reads messages without moving: queue, message, its span, and the next place to read."""
-        found: list[tuple[QueueKey, StoredMessage, Span, int]] = []
+        self, topic: str, max_messages: int, asked: Asked, *, of_one_queue: bool = False
+    ) -> list[Found]:
+        """Reads messages without moving."""
+        found: list[Found] = []
         self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
         with self._lock:
             self._expire()
@@ -129,7 +134,7 @@ class InFlight:
                     break
                 room = max_messages - len(found)
                 try:
-                    got = self._next_of((topic, queue_id), room, tags, on_loss)
+                    got = self._next_of((topic, queue_id), room, asked)
                 except BaseException:
                     for key in {key for key, *_ in found}:
                         self._let_go(key, self._open[key])
@@ -153,21 +158,14 @@ class InFlight:
                 text, self._places.name, topic, self._store.path, hint
             )
 
-    def _next_of(
-        self,
-        key: QueueKey,
-        max_messages: int,
-        tags: str | None,
-        on_loss: OnLoss,
-        wanted: Callable[[StoredMessage], bool] = lambda _: True,
-    ) -> list[tuple[QueueKey, StoredMessage, Span, int]]:
-        """``_next`` for one queue; messages that were given back only if they are `wanted`."""
+    def _next_of(self, key: QueueKey, max_messages: int, asked: Asked) -> list[Found]:
+        """``_next`` for one queue."""
         queue = self._take(key)
         if queue is None:
             return []
-        found: list[tuple[QueueKey, StoredMessage, Span, int]] = []
+        found: list[Found] = []
         try:
-            found = self._read(key, queue, max_messages, tags, on_loss, wanted)
+            found = self._read(key, queue, max_messages, asked)
         finally:
             if not found:
                 self._let_go(key, queue)
@@ -184,23 +182,18 @@ class InFlight:
             self._wake_at(time.monotonic() + _COMMIT_S)
 
     def _read(
-        self,
-        key: QueueKey,
-        queue: TakenQueue,
-        max_messages: int,
-        tags: str | None,
-        on_loss: OnLoss,
-        wanted: Callable[[StoredMessage], bool],
-    ) -> list[tuple[QueueKey, StoredMessage, Span, int]]:
+        self, key: QueueKey, queue: TakenQueue, max_messages: int, asked: Asked
+    ) -> list[Found]:
+        tags = asked.tags
         found = [
             (key, message, queue.waiting[message.physical_offset], after)
             for message, of_tags, after in queue.returned.values()
-            if tags in (None, of_tags) and wanted(message)
+            if tags in (None, of_tags) and asked.wanted(message)
         ][:max_messages]
         room = max_messages - len(found)
         got, spans, end, lost = self._places.read(*key, queue.place, room, tags)
         if lost and room:
-            self._report_loss(key, queue.place, lost, on_loss)
+            self._report_loss(key, queue.place, lost, asked.on_loss)
         if got:
             queue.place = spans[0][0]  # what was done before is passed over
             places = [*(before for before, _ in spans[1:]), end]
@@ -347,14 +340,7 @@ class InFlight:
         return keys
 
     def _take_in_hand(
-        self,
-        key: QueueKey,
-        max_messages: int,
-        tags: str | None,
-        on_loss: OnLoss,
-        wanted: Callable[[StoredMessage], bool],
-        *,
-        ordered: bool,
+        self, key: QueueKey, max_messages: int, asked: Asked, *, ordered: bool
     ) -> list[StoredMessage]:
         """The next messages of a queue for ``process``, until ``_put_down``.
 
@@ -367,10 +353,10 @@ class InFlight:
                 (ordered and queue.in_hand) or len(queue.returned) >= _MOST_RETURNED
             ):
                 return []
-            found = self._next_of(key, max_messages, tags, on_loss, wanted)
+            found = self._next_of(key, max_messages, asked)
             messages = [self._fly(*one) for one in found]
-            others = [message for message in messages if not wanted(message)]
-            self._give_back(others, tags)
+            others = [message for message in messages if not asked.wanted(message)]
+            self._give_back(others, asked.tags)
             taken = [message for message in messages if message not in others]
             if taken:
                 self._open[key].in_hand += 1

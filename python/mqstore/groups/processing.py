@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mqstore.errors import StoreClosedError
 from mqstore.groups.failed import Failed, send_back
+from mqstore.groups.in_flight import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -175,13 +176,9 @@ class Processing:
             for queue_id in queues[first:] + queues[:first]:
                 # Retries come from other topics of the group, too.
                 tags = self._tags if topic == self._topic else None
+                asked = Asked(tags, self._on_loss, self._is_wanted)
                 taken = group._take_in_hand(  # noqa: SLF001 - of this package
-                    (topic, queue_id),
-                    self._max_messages,
-                    tags,
-                    self._on_loss,
-                    self._is_wanted,
-                    ordered=self._ordered,
+                    (topic, queue_id), self._max_messages, asked, ordered=self._ordered
                 )
                 if taken:
                     found = True
