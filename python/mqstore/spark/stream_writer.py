@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from mqstore.files.durable import sync
 from mqstore.spark.staging import Staging
 from mqstore.spark.worker_check import Shipped
 from mqstore.spark.write_options import WriteOptions
-from mqstore.spark.writer import BAD_ROWS, StoreWriter, Written, write_options
+from mqstore.spark.writer import BAD_ROWS, StoreWriter, Written, target_of
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -58,11 +59,11 @@ def make_stream_writer(
     if given.get("storeby", "task").strip().lower() != "task":
         text = "option storeBy: broker needs sorted rows, which a stream cannot have; leave it out"
         raise ConfigError(text, "storeBy")
-    out, config, extra = write_options(given, schema)
+    parsed = WriteOptions.parse(given)
+    out, config = target_of(parsed, schema)
     query = _query(checkpoint)
     staging = Staging(str(out.absolute()), config, f"{_prefix(query)}{uuid.uuid4().hex}")
-    bad_rows = WriteOptions.parse(given).bad_rows
-    return StreamWriter(staging, query, extra, bad_rows)
+    return StreamWriter(query, StoreWriter(staging, parsed, overwrite=False))
 
 
 def _prefix(query: str) -> str:
@@ -79,27 +80,17 @@ def _query(checkpoint: str) -> str:
     return query
 
 
+@dataclass(eq=False)
 class StreamWriter(Shipped, DataSourceStreamArrowWriter):
     """Writes a store for each task that has rows, and publishes those of a batch once.
 
     Args:
-        staging: Where.
         query: The query's id.
-        properties_from: Columns that become properties.
-        bad_rows: ``fail``, ``drop`` or ``quarantine``.
+        writer: Stages the stores.
     """
 
-    def __init__(
-        self,
-        staging: Staging,
-        query: str,
-        properties_from: Sequence[str],
-        bad_rows: str = "fail",
-    ) -> None:
-        self.query = query
-        self.writer = StoreWriter(
-            staging, overwrite=False, properties_from=properties_from, bad_rows=bad_rows
-        )
+    query: str
+    writer: StoreWriter
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stages a store of the rows of one task."""

@@ -44,31 +44,26 @@ def make_writer(
         StoreLockedError: ``overwrite`` would replace a store that is being written.
     """
     parsed = WriteOptions.parse(options)
-    by = parsed.store_by
-    if by == "broker" and "broker" not in schema.fieldNames():
+    if parsed.store_by == "broker" and "broker" not in schema.fieldNames():
         raise wrong_setting("broker", "a column that names each row's store", "no such column")
-    out, config, extra = write_options(options, schema)
+    out, config = target_of(parsed, schema)
     if overwrite:
         stores_in(out)
-    staging = Staging(str(out.absolute()), config)
-    kind = StoreWriter if by == "task" else BrokerWriter
-    return kind(staging, overwrite=overwrite, properties_from=extra, bad_rows=parsed.bad_rows)
+    kind = StoreWriter if parsed.store_by == "task" else BrokerWriter
+    return kind(Staging(str(out.absolute()), config), parsed, overwrite)
 
 
-def write_options(
-    options: Mapping[str, str], schema: T.StructType
-) -> tuple[Path, ConfigLike, tuple[str, ...]]:
-    """The target, the settings of new stores, and the columns that become properties.
+def target_of(options: WriteOptions, schema: T.StructType) -> tuple[Path, ConfigLike]:
+    """The target, and the settings of new stores.
 
     Raises:
-        ConfigError: An unknown option or column, no path, or a path that is a store itself.
+        ConfigError: An unknown column, no path, or a path that is a store itself.
     """
-    parsed = WriteOptions.parse(options)
-    if parsed.path is None:
+    if options.path is None:
         raise wrong_setting("path", "a directory", "none", "save(path) names it")
-    check_columns(schema, parsed.properties_from)
-    out = check_out(re.sub(r"^file:(//)?(?=/)", "", parsed.path))
-    return out, _settings(parsed.config), parsed.properties_from
+    check_columns(schema, options.properties_from)
+    out = check_out(re.sub(r"^file:(//)?(?=/)", "", options.path))
+    return out, _settings(options.config)
 
 
 def _settings(config: str | None) -> ConfigLike:
@@ -174,41 +169,32 @@ BAD_ROWS = "_bad_rows"
 """Folder in the target of rows that are no messages."""
 
 
+@dataclass(eq=False)
 class StoreWriter(Shipped, DataSourceArrowWriter):
     """Writes the rows of each task as a store of its own.
 
     Args:
         staging: Where.
+        options: The options of the write.
         overwrite: Whether the stores that are there are replaced.
-        properties_from: Columns that become properties.
-        bad_rows: ``fail``, ``drop`` or ``quarantine``.
     """
 
-    def __init__(
-        self,
-        staging: Staging,
-        *,
-        overwrite: bool,
-        properties_from: Sequence[str] = (),
-        bad_rows: str = "fail",
-    ) -> None:
-        self.bad_rows = bad_rows
-        self.staging = staging
-        self.overwrite = overwrite
-        self.properties_from = tuple(properties_from)
+    staging: Staging
+    options: WriteOptions
+    overwrite: bool
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stages a store of the rows of one task."""
         context = _task()
-        partition = context.partitionId()
-        made = (_with_properties(batch, self.properties_from) for batch in iterator)
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        made = (_with_properties(batch, self.options.properties_from) for batch in iterator)
         filled = (batch for batch in made if batch.num_rows)
         first = next(filled, None)
         if first is None:
             return Written(partition, [])
         name = f"part-{partition}"
-        rows = Rows(self.staging, self.bad_rows, partition, context.taskAttemptId())
-        with self.staging.store(name, context.taskAttemptId()) as (store, path):
+        rows = Rows(self.staging, self.options.bad_rows, partition, attempt)
+        with self.staging.store(name, attempt) as (store, path):
             rows.append(store, first)
             for batch in filled:
                 rows.append(store, batch)
@@ -243,19 +229,20 @@ class BrokerWriter(StoreWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stages the stores of one task."""
         context = _task()
+        partition, attempt = context.partitionId(), context.taskAttemptId()
         stores = []
-        rows = Rows(self.staging, self.bad_rows, context.partitionId(), context.taskAttemptId())
-        runs = _runs(_with_properties(batch, self.properties_from) for batch in iterator)
+        rows = Rows(self.staging, self.options.bad_rows, partition, attempt)
+        runs = _runs(_with_properties(batch, self.options.properties_from) for batch in iterator)
         run = next(runs, None)
         while run is not None:
             broker, batch = run
             name = _directory(broker)
-            with self.staging.store(name, context.taskAttemptId()) as (store, path):
+            with self.staging.store(name, attempt) as (store, path):
                 rows.append(store, batch)
                 while (run := next(runs, None)) is not None and run[0] == broker:
                     rows.append(store, run[1])
             stores.append((name, path))
-        return Written(context.partitionId(), stores, rows.close())
+        return Written(partition, stores, rows.close())
 
     def names(self, written: Sequence[Written], taken: Iterable[str]) -> list[tuple[str, str]]:  # noqa: ARG002
         """Names and paths of staged stores: their brokers'."""
