@@ -17,6 +17,7 @@ from mqstore.files.layout import index_files, open_index_files
 from mqstore.results import QueryResult
 from mqstore.store import root_of
 from mqstore.text import count_text, size_text, time_text
+from mqstore.topic import messages_of_queue
 
 if TYPE_CHECKING:
     import re
@@ -327,32 +328,11 @@ def _by_queue(
         begin = max(begin, store.offset_at(topic, queue_id, what.begin_ms))
     chunks = range(begin, end, _QUEUE_CHUNK)
     for chunk in reversed(chunks) if what.reverse else chunks:
-        messages = _queue_chunk(store, topic, queue_id, chunk, min(chunk + _QUEUE_CHUNK, end), what)
-        if what.reverse:
-            yield from reversed(list(messages))
-        else:
-            yield from messages
-
-
-def _queue_chunk(
-    store: Store, topic: str, queue_id: int, begin: int, end: int, what: Selection
-) -> Iterator[StoredMessage]:
-    """The messages of the entries from `begin` until `end`."""
-    while begin < end:
-        result = store.read(
-            topic,
-            queue_id,
-            begin,
-            max_messages=end - begin,
-            max_bytes=_WINDOW_BYTES,
-            tags=what.tags,
-        )
-        for message in result.messages:
-            if message.queue_offset < end and _in_time(message, what):
-                yield message
-        if result.next_queue_offset <= begin:
-            return
-        begin = result.next_queue_offset
+        stop = min(chunk + _QUEUE_CHUNK, end)
+        read = messages_of_queue(store, topic, queue_id, chunk, stop, tags=what.tags)
+        # With tags a read may go on behind the end.
+        messages = (one for one in read if one.queue_offset < stop and _in_time(one, what))
+        yield from reversed(list(messages)) if what.reverse else messages
 
 
 def _in_time(message: StoredMessage, what: Selection) -> bool:
