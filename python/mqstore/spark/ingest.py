@@ -114,9 +114,13 @@ class PipelineConfig:
             raise wrong_setting("[trigger] interval", wanted, repr(trigger["interval"]))
         if not (source.get("paths") or source.get("path")):
             raise wrong_setting("[source] paths", "directories of stores", "none")
+        at_once = trigger.get("available_now", False)
+        if not isinstance(at_once, bool):
+            wanted = "true or false without quotes"
+            raise wrong_setting("[trigger] available_now", wanted, repr(at_once))
         return cls(
             source=source,
-            available_now=_boolean("trigger", "available_now", trigger),
+            available_now=at_once,
             interval=str(trigger["interval"]) if "interval" in trigger else None,
             spark={name: str(value) for name, value in given["spark"].items()},
             **_sink(sink),
@@ -210,13 +214,6 @@ def _parsed(name: str, read: Callable[[str], Any], text: str) -> Any:  # noqa: A
         return read(text)
     except ValueError as error:
         raise ConfigError(f"[sink] {name}: {error}", name) from None
-
-
-def _boolean(section: str, name: str, given: Mapping[str, object]) -> bool:
-    value = given.get(name, False)
-    if not isinstance(value, bool):
-        raise wrong_setting(f"[{section}] {name}", "true or false without quotes", repr(value))
-    return value
 
 
 def _list(value: object) -> list[object]:

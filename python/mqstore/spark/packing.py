@@ -41,18 +41,15 @@ def pack(ranges: Sequence[LogRange | StructurePart], options: ReadOptions) -> li
     if options.min_partitions > 1:
         total = sum(map(_cost, ranges))
         most = min(most, total // options.min_partitions)
-    packs: list[InputPartition] = []
-    group: list[LogRange | StructurePart] = []
-    size = 0
+    groups: list[list[LogRange | StructurePart]] = []
+    room = 0
     for one in ranges:
-        if group and size + _cost(one) > most:
-            packs.append(_packed(group))
-            group, size = [], 0
-        group.append(one)
-        size += _cost(one)
-    if group:
-        packs.append(_packed(group))
-    return packs
+        if not groups or _cost(one) > room:
+            groups.append([])
+            room = most
+        groups[-1].append(one)
+        room -= _cost(one)
+    return [group[0] if len(group) == 1 else Pack(tuple(group)) for group in groups]
 
 
 def plan_name(partitions: Sequence[object], options: ReadOptions) -> str:
@@ -109,10 +106,6 @@ def size_of(partitions: Sequence[object], options: ReadOptions) -> int:
             most = _PLACE_BYTES * len(one.places)
         sizes += min(one.size, most)
     return sizes
-
-
-def _packed(group: Sequence[LogRange | StructurePart]) -> InputPartition:
-    return group[0] if len(group) == 1 else Pack(tuple(group))
 
 
 def _cost(one: LogRange | StructurePart) -> int:

@@ -14,7 +14,7 @@ from mqstore.errors import ConfigError, wrong_setting
 from mqstore.spark.values import unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from mqstore.spark.options import ReadOptions
 
@@ -51,7 +51,7 @@ def read_schema(options: ReadOptions, every: StructType) -> StructType:
 
 
 def check_read_schema(schema: StructType, every: StructType, options: ReadOptions) -> list[str]:
-    """The names in a schema that a user gave to a read.
+    """The names in a schema that a user gave, which is how Spark hands over a projection.
 
     Args:
         schema: What was given to ``.schema(...)``.
@@ -61,7 +61,16 @@ def check_read_schema(schema: StructType, every: StructType, options: ReadOption
     Raises:
         ConfigError: No such column, one of another type, or no `error` where rows report damage.
     """
-    names = check_schema(schema, every)
+    names = schema.fieldNames()
+    for wanted, own in zip(schema, columns_schema(names, every), strict=True):
+        if wanted.dataType != own.dataType or wanted.nullable != own.nullable:
+            may = "" if own.nullable else " not null"
+            found = "" if wanted.nullable else " not null"
+            raise ConfigError(
+                f"column {own.name} is {own.dataType.simpleString()}{may}, "
+                f"the schema has {wanted.dataType.simpleString()}{found}",
+                "columns",
+            )
     if options.on_error == "rows" and "error" not in names and "error" in every.fieldNames():
         raise ConfigError(
             "onError=rows gives a row for each damaged range, and the schema has no column to tell "
@@ -92,26 +101,3 @@ def columns_schema(names: Iterable[str], every: StructType | None = None) -> Str
             raise wrong_setting("columns", "each column once", f"{name} twice")
         fields.append(field)
     return StructType(fields)
-
-
-def check_schema(schema: StructType, every: StructType | None = None) -> list[str]:
-    """The names in a schema that a user gave, which is how Spark hands over a projection.
-
-    Args:
-        schema: What was given to ``.schema(...)``.
-        every: All columns that there are; those of a message where left out.
-
-    Raises:
-        ConfigError: No such column, or one of another type.
-    """
-    names: Sequence[str] = schema.fieldNames()
-    for wanted, own in zip(schema, columns_schema(names, every), strict=True):
-        if wanted.dataType != own.dataType or wanted.nullable != own.nullable:
-            may = "" if own.nullable else " not null"
-            found = "" if wanted.nullable else " not null"
-            raise ConfigError(
-                f"column {own.name} is {own.dataType.simpleString()}{may}, "
-                f"the schema has {wanted.dataType.simpleString()}{found}",
-                "columns",
-            )
-    return list(names)

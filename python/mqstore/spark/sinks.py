@@ -20,7 +20,7 @@ from mqstore.spark.worker_check import Shipped
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.progress import Progress
@@ -92,8 +92,11 @@ class Sinks(Shipped):
         batch = batch.withColumn("date", F.expr(self._day())).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows, idle = self._count(batch, self._batch_end(number))
-            if not rows and number == 0 and self._is_resumed(spark):
-                self._enter(spark, number, rows)
+            if not rows and number == 0:
+                last = self.books.last(spark)
+                # A lost checkpoint begins again behind ``migrate``, with a batch without rows.
+                if last is not None and last.start == last.end:
+                    self._enter(spark, number, rows)
             if rows:
                 entry = self._enter(spark, number, rows)
                 damaged = batch.where("error IS NOT NULL").select(
@@ -123,11 +126,6 @@ class Sinks(Shipped):
         time = "store_timestamp"
         return _DAY.format(time if zone == "UTC" else f"from_utc_timestamp({time}, '{zone}')")
 
-    def _is_resumed(self, spark: SparkSession) -> bool:
-        """Whether a lost checkpoint begins again behind ``migrate``, with a batch without rows."""
-        last = self.books.last(spark)
-        return last is not None and last.start == last.end
-
     def _batch_end(self, number: int) -> Mapping[str, int]:
         """Where a batch ends, by broker, if the checkpoint lies in a folder of this machine."""
         try:
@@ -152,25 +150,17 @@ class Sinks(Shipped):
             F.max(place + F.coalesce("store_size", F.lit(1))).alias("end_physical_offset"),
             F.max("store_timestamp").alias("last_store_timestamp"),
         )
-        rows = [
-            (
-                *row,
-                max(0, ends.get(row["broker"], 0) - self._read_up_to(row, batch_end)),
-                *(now, self.previous_end),
-            )
-            for row in counted.collect()
-        ]
-        others = ends.keys() & batch_end.keys() - {row[0] for row in rows}
         last = (now, self.previous_end)
+        rows: _Rows = []
+        for row in counted.collect():
+            read = max(row["end_physical_offset"] or 0, batch_end.get(row["broker"], 0))
+            rows.append((*row, max(0, ends.get(row["broker"], 0) - read), *last))
+        others = ends.keys() & batch_end.keys() - {row[0] for row in rows}
         idle: _Rows = [
             (one, 0, 0, 0, None, batch_end[one], None, max(0, ends[one] - batch_end[one]), *last)
             for one in sorted(others)
         ]
         return rows, idle
-
-    @staticmethod
-    def _read_up_to(row: Row, batch_end: Mapping[str, int]) -> int:
-        return max(row["end_physical_offset"] or 0, batch_end.get(row["broker"], 0))
 
     def _enter(self, spark: SparkSession, batch: int, rows: Sequence[tuple[Any, ...]]) -> Entry:
         """Writes a batch into the books before its rows are written.

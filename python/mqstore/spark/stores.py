@@ -211,28 +211,17 @@ def _is_store(path: str, options: ReadOptions) -> bool:
     return options.config is not None and Path(path).is_dir()
 
 
-def summarize_all(options: ReadOptions, *, reads_time: bool | None = None) -> list[Summary]:
+def summarize_all(options: ReadOptions) -> list[Summary]:
     """Facts about every store for planning, in order."""
     stores = find_stores(options)
     with ThreadPoolExecutor(min(_THREADS, len(stores))) as threads:
-        return list(threads.map(lambda one: summarize(one, options, reads_time=reads_time), stores))
+        return list(threads.map(lambda one: summarize(one, options), stores))
 
 
-def summarize(
-    store_dir: StoreDir, options: ReadOptions, *, reads_time: bool | None = None
-) -> Summary:
-    """Facts about a store for planning, only those that the options need.
-
-    Args:
-        store_dir: The store.
-        options: The options.
-        reads_time: Whether the first store time of each file is read; ``None`` is: if a store time
-            bounds the read.
-    """
-    if reads_time is None:
-        reads_time = not (
-            options.starting_timestamp_ms is None and options.ending_timestamp_ms is None
-        )
+def summarize(store_dir: StoreDir, options: ReadOptions) -> Summary:
+    """Facts about a store for planning, only those that the options need."""
+    bounds = options.starting_timestamp_ms, options.ending_timestamp_ms
+    reads_time = bounds != (None, None)
     with mqstore.open(options.root(store_dir.path), config=options.config) as store:
         try:
             store._check_end(options.topics)  # noqa: SLF001 - our own
