@@ -43,23 +43,19 @@ class MessageView:
     Args:
         body: The form of bodies, or what decodes them; one of another kind is shown as ``text``.
         preview: For people at most so many bytes of a body.
+
+    Attributes:
         raw: Leaves text for people unescaped, for a program to read.
         highlight: What is set off where it stands in a body, for a terminal that shows colour.
     """
 
-    def __init__(
-        self,
-        body: BodyForm | Decoder = "text",
-        *,
-        preview: int = 4096,
-        raw: bool = False,
-        highlight: re.Pattern[bytes] | None = None,
-    ) -> None:
+    raw = False
+    highlight: re.Pattern[bytes] | None = None
+
+    def __init__(self, body: BodyForm | Decoder = "text", *, preview: int = 4096) -> None:
         self.body = body.form if isinstance(body, Decoder) else body
         self.decode = body.decode if isinstance(body, Decoder) else None
         self.preview = preview
-        self.raw = raw
-        self.highlight = highlight
 
     def document(self, message: StoredMessage) -> dict[str, object]:
         """The message for programs."""
