@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 import msgspec
 
 from mqstore._native import _setting_refusal, _settings
-from mqstore.errors import ConfigError, expected
+from mqstore.errors import ConfigError, expected, wrong_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -148,7 +148,7 @@ def check_index_file(slots: int | None, entries: int | None) -> None:
     if size > _INT_MAX:
         got = f"{size}, of {slots} slots and {entries} entries"
         wanted = f"an index file of at most {_INT_MAX} bytes"
-        raise ConfigError(expected(field, wanted, got), field)
+        raise wrong_setting(field, wanted, got)
 
 
 def check_retention(retention: str | None, **limits: int | timedelta | None) -> None:
@@ -160,8 +160,7 @@ def check_retention(retention: str | None, **limits: int | timedelta | None) -> 
     for name, limit in limits.items():
         if retention is not None and limit is not None:
             got = f'retention="{retention}" too'
-            text = expected(name, "no limit beside retention", got, "leave out one of them")
-            raise ConfigError(text, name)
+            raise wrong_setting(name, "no limit beside retention", got, "leave out one of them")
 
 
 def _type_name(setting: Setting) -> str:

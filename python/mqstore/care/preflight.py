@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
+from mqstore.errors import CorruptionError, StoreError, wrong_setting
 from mqstore.files.layout import open_queue
 from mqstore.results import _Report
 from mqstore.store import _broker_conf, _judged_settings, below, connect, is_remote, root_of
@@ -101,7 +101,7 @@ def preflight(
     """
     path = connect(path, storage_options)
     if to not in _RELEASES:
-        raise ConfigError(expected("to", "5.3, 5.4 or 5.5", repr(to)), "to")
+        raise wrong_setting("to", "5.3, 5.4 or 5.5", repr(to))
     root = os.fspath(path)  # of a URL with its objects
     given = _broker_conf(config)
     absolute = root if is_remote(root) else os.path.abspath(root)  # noqa: PTH100

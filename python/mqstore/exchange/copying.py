@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError, expected
+from mqstore.errors import wrong_setting
 from mqstore.exchange.matching import (
     Choice,
     LeftAsIs,
@@ -197,10 +197,9 @@ def copy(
     rules, salt = load_rules(redact)
     local(out, "mqstore.copy")
     if Path(out).absolute().is_relative_to(Path(path).absolute()):
-        raise ConfigError(expected("out", "a folder outside of the store", out), "out")
+        raise wrong_setting("out", "a folder outside of the store", out)
     if redact_default not in {None, "zeros", "drop"}:
-        text = expected("redact_default", "zeros or drop", repr(redact_default))
-        raise ConfigError(text, "redact_default")
+        raise wrong_setting("redact_default", "zeros or drop", repr(redact_default))
     choice = Choice(
         topics=None if topics is None else list(topics),
         tags=tags,

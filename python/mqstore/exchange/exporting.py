@@ -14,7 +14,7 @@ import msgspec
 
 import mqstore
 from mqstore._settings import OWN_FILE
-from mqstore.errors import ConfigError, CorruptionError, StoreIOError, expected
+from mqstore.errors import ConfigError, CorruptionError, StoreIOError, wrong_setting
 from mqstore.exchange.formats import BATCH_ROWS, columns_of, need_pyarrow, writer
 from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
 from mqstore.exchange.matching import Choice, check_choice
@@ -111,7 +111,7 @@ def export_store(
     need_pyarrow(format)
     local(target, "mqstore.export_store")
     if Path(target).absolute().is_relative_to(Path(path).absolute()):
-        raise ConfigError(expected("target", "a path outside of the store", target), "target")
+        raise wrong_setting("target", "a path outside of the store", target)
     names = None if topics is None else sorted(topics)
     choice = Choice(topics=names, tags=tags, begin_ms=begin_ms, end_ms=end_ms)
     advance = progress or (lambda _done, _total: None)

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from mqstore.errors import ConfigError, expected
+from mqstore.errors import wrong_setting
 from mqstore.replaying.selection import REFUSED
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> No
                 continue
         except TypeError:
             pass
-        raise ConfigError(expected(name, wanted, repr(given[name])), name)
+        raise wrong_setting(name, wanted, repr(given[name]))
     others = {
         "missed_by": (group is not None, "dead letters are of one group alone"),
         "to_topic": (
@@ -60,4 +60,4 @@ def check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> No
     }
     for name, (is_refused, advice) in others.items():
         if is_refused and given[name] not in (None, ()):
-            raise ConfigError(expected(name, "none", repr(given[name]), advice), name)
+            raise wrong_setting(name, "none", repr(given[name]), advice)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mqstore.errors import (
-    ConfigError,
     CorruptionError,
     StoreError,
     StoreIOError,
     StoreLockedError,
     damaged,
-    expected,
+    wrong_setting,
 )
 from mqstore.files.durable import sync
 from mqstore.replaying.report import ReplayFailure  # noqa: TC001 - msgspec reads it
@@ -174,8 +173,7 @@ class Journal:
             if new or lower:
                 advice = "name another journal and, to send no others again, these topics, offsets"
                 wanted = f"no topic and no lower offset of the group that is new to {self.path}"
-                text = expected("journal", wanted, ", ".join(new + lower), advice)
-                raise ConfigError(text, "journal")
+                raise wrong_setting("journal", wanted, ", ".join(new + lower), advice)
         # A range behind `done` is read again anyway.
         line = Line(mended=[place for place in self.passed if place > self.done])
         if offsets and offsets != before:
@@ -206,7 +204,7 @@ class Journal:
             wanted = f"the log that {self.path} belongs to"
             there = f"another one at physical offset {place} of {store.path}"
             advice = "name another journal to begin anew"
-            raise ConfigError(expected("journal", wanted, there, advice), "journal")
+            raise wrong_setting("journal", wanted, there, advice)
 
     def learn(self, line: Line) -> None:
         """As ``note``; a journal that was only read writes nothing."""
@@ -256,8 +254,7 @@ class Journal:
             there = ", ".join(f"{name}={head.get(name)!r}" for name in sorted(other))
             here = ", ".join(f"{name}={wanted.get(name)!r}" for name in sorted(other))
             advice = "give the same arguments to go on, or name another journal to begin anew"
-            text = expected("journal", f"one of {here}", f"{self.path} of {there}", advice)
-            raise ConfigError(text, "journal")
+            raise wrong_setting("journal", f"one of {here}", f"{self.path} of {there}", advice)
 
     def _apply(self, line: Line) -> None:
         self.sent += line.sent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from mqstore.errors import ConfigError, expected
+from mqstore.errors import wrong_setting
 from mqstore.files.new_file import new_file
 from mqstore.results import _Report as Report
 
@@ -224,8 +224,7 @@ def read_failures(path: str | os.PathLike[str]) -> dict[tuple[int, int | None], 
                 found[place] = str(row["message_id"])
             return found
     except (ValueError, LookupError, TypeError, csv.Error) as error:
-        text = expected("retry_failed", "a report of failures", f"{path}: {error}")
-        raise ConfigError(text, "retry_failed") from None
+        raise wrong_setting("retry_failed", "a report of failures", f"{path}: {error}") from None
 
 
 def _is_csv(path: str | os.PathLike[str]) -> bool:

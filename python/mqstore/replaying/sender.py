@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqstore._native import _Requests
-from mqstore.errors import ConfigError, StoreIOError, expected
+from mqstore.errors import ConfigError, StoreIOError, expected, wrong_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ class Target:
         """
         if shutil.which("java") is None:
             advice = "install a Java runtime, version 8 or newer"
-            raise ConfigError(expected("java", "a command on the path", "none", advice), "java")
+            raise wrong_setting("java", "a command on the path", "none", advice)
         if not JAR.is_file():
             advice = "mqstore was built without a JDK; install one, then build it again"
             raise ConfigError(expected("sender.jar", f"the file {JAR}", "none", advice), "java")
@@ -73,8 +73,7 @@ class Target:
         if not home or not any(Path(home, "lib").glob("rocketmq-client*.jar")):
             wanted = "a folder, or ROCKETMQ_HOME, with lib/rocketmq-client*.jar"
             advice = "name an installed RocketMQ, or its client's jars with classpath"
-            text = expected("rocketmq_home", wanted, str(home) or "neither", advice)
-            raise ConfigError(text, "rocketmq_home")
+            raise wrong_setting("rocketmq_home", wanted, str(home) or "neither", advice)
         return f"{JAR}{os.pathsep}{Path(home, 'lib', '*')}"
 
     def secrets(self) -> tuple[str, str]:
@@ -83,7 +82,7 @@ class Target:
             access, secret = os.environ.get(ACCESS_KEY, ""), os.environ.get(SECRET_KEY, "")
             if bool(access) != bool(secret):
                 wanted, there = f"both {ACCESS_KEY} and {SECRET_KEY}", "only one of them"
-                raise ConfigError(expected("credentials", wanted, there), "credentials")
+                raise wrong_setting("credentials", wanted, there)
             return access, secret
         found = {}
         for line in Path(self.credentials).read_text(encoding="utf-8").splitlines():
@@ -94,7 +93,7 @@ class Target:
             return found["accessKey"], found["secretKey"]
         except KeyError as error:
             wanted, there = "accessKey and secretKey", f"{self.credentials} without {error}"
-            raise ConfigError(expected("credentials", wanted, there), "credentials") from None
+            raise wrong_setting("credentials", wanted, there) from None
 
 
 @dataclass(frozen=True, slots=True)

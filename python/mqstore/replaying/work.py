@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import mqstore
-from mqstore.errors import ConfigError, expected
+from mqstore.errors import ConfigError, expected, wrong_setting
 from mqstore.replaying.journal import Line
 from mqstore.replaying.report import ACTIONS, ReplayRefusal
 from mqstore.replaying.selection import Chosen, NotSent
@@ -116,7 +116,7 @@ class Work:
             if any(index is not None for _, index in wanted.keys() - failures.keys()):
                 there = "messages of a batch that this journal has not tried"
                 advice = "name the journal of their run"
-                raise ConfigError(expected("retry_failed", "others", there, advice), "retry_failed")
+                raise wrong_setting("retry_failed", "others", there, advice)
         for one in self._selector.at({place: name for (place, _), name in wanted.items()}):
             if isinstance(one, Chosen) and (one.place, None) not in wanted:
                 one.messages = {

@@ -24,7 +24,7 @@ from mqstore.errors import (
     StoreIOError,
     StoreLockedError,
     UnsupportedError,
-    expected,
+    wrong_setting,
 )
 from mqstore.results import Finding, _Report
 from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index_rows, sum_of_log
@@ -118,7 +118,7 @@ def convert(
     local(path, "mqstore.convert")
     for name, value in (("queues", queues), ("index", index)):
         if value not in (None, "file", "rocksdb"):
-            raise ConfigError(expected(name, "'file' or 'rocksdb'", repr(value)), name)
+            raise wrong_setting(name, "'file' or 'rocksdb'", repr(value))
     if queues is None and index is None:
         raise ConfigError("queues, index: expected at least one of them, got none", "queues")
     root = Path(path).absolute()
