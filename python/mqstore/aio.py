@@ -443,21 +443,12 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     Returns:
         The store once it is awaited; also an asynchronous context manager.
     """
+    given = {name: value for name, value in locals().items() if name != "timeout"}
 
     async def opened() -> AsyncStore:
         pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
         opening = _Threaded(None, pool)
-        call = functools.partial(
-            mqstore.store.open,
-            path,
-            mode,
-            config=config,
-            storage=storage,
-            storage_options=storage_options,
-            cache_dir=cache_dir,
-            at=at,
-            snapshot=snapshot,
-        )
+        call = functools.partial(mqstore.store.open, **given)
         left = until(timeout)
         try:
             while True:
