@@ -211,6 +211,7 @@ class Replay:
         self._given = SimpleNamespace(**given)
         self._selection = Selection(**{one.name: given[one.name] for one in fields(Selection)})
         self._target = Target(**{one.name: given[one.name] for one in fields(Target)})
+        self._ways = Ways(**{one.name: given[one.name] for one in fields(Ways)})
         self._keeps_queue = given["queue"] == "keep"
 
     def run(self) -> ReplayReport:
@@ -226,8 +227,8 @@ class Replay:
                 journal.resume(store, selector.offsets)
                 before = journal.sent
                 work = Work(
-                    selector,
-                    journal,
+                    selector=selector,
+                    journal=journal,
                     failed=self._failed,
                     ordered=given.ordered,
                     limit=given.limit,
@@ -305,15 +306,9 @@ class Replay:
 
     def _send(self, work: Work, journal: Journal) -> dict[str, Any]:
         given = self._given
-        ways = Ways(
-            properties=dict(given.properties or {}),
-            on_failure=given.on_failure,
-            ordered=given.ordered,
-            batch=given.batch,
-        )
         with ExitStack() as stack:
             sender = stack.enter_context(closing(self._sender()))
-            run = Run(sender, journal, Pace(given.rate, given.bytes_rate), ways)
+            run = Run(sender, journal, Pace(given.rate, given.bytes_rate), self._ways)
             stack.enter_context(_interrupts(run))
             began = time.monotonic()
             try:

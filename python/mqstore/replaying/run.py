@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mqstore.replaying.journal import Line
@@ -94,9 +94,9 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True)
 class Ways:
-    """How messages are changed and sent."""
+    """How messages are changed and sent: arguments of ``mqstore.replay``."""
 
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] | None = None
     on_failure: str = "stop"
     ordered: bool = False
     batch: int = 32
@@ -107,7 +107,7 @@ class Run:
 
     def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
-        self._added = property_block(ways.properties)
+        self._added = property_block(ways.properties or {})
         self._window = window_of(ways.batch)
         self._waiting: dict[int, Chosen] = {}
         self._order: deque[Chosen] = deque()

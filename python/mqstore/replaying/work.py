@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import mqstore
@@ -21,59 +21,54 @@ if TYPE_CHECKING:
     Transform = Callable[[StoredMessage], Message | StoredMessage | None]
 
 
+@dataclass(kw_only=True)
 class Work:
     """The records that a run sends.
 
     Attributes:
+        failed: Message ids of a report of failures, by physical offset and place in the batch.
         refusals: The messages that it does not send, by reason.
         mended: Begins of the ranges that earlier runs could not read, and that this one has read.
     """
 
-    def __init__(
-        self,
-        selector: Selector,
-        journal: Journal,
-        *,
-        failed: Mapping[tuple[int, int | None], str] | None,
-        ordered: bool,
-        limit: int | None,
-        to_topic: str | None,
-        transform: Transform | None,
-        progress: Callable[[int, int], object] | None,
-    ) -> None:
-        self._selector, self._journal, self._failed = selector, journal, failed
-        self._ordered, self._limit, self._progress = ordered, limit, progress
-        self._to_topic, self._transform = to_topic, transform
-        self.refusals: dict[str, ReplayRefusal] = {}
-        self.mended: list[int] = []
+    selector: Selector
+    journal: Journal
+    failed: Mapping[tuple[int, int | None], str] | None
+    ordered: bool
+    limit: int | None
+    to_topic: str | None
+    transform: Transform | None
+    progress: Callable[[int, int], object] | None
+    refusals: dict[str, ReplayRefusal] = field(default_factory=dict)
+    mended: list[int] = field(default_factory=list)
 
     def streams(self) -> list[tuple[Iterator[Chosen], bool]]:
         """The records to send in their order, and whether they lie before what was handled."""
-        limit = [self._limit]
+        limit = [self.limit]
         passed = self._taken(self._passed(), limit), True
         new = self._taken(self._new(), limit), False
         # Earlier failures spend no limit, but those of a report.
-        failed = self._taken(self._again(), [None] if self._failed is None else limit), True
-        if self._failed is not None:
+        failed = self._taken(self._again(), [None] if self.failed is None else limit), True
+        if self.failed is not None:
             return [failed]
         # They hold no new messages back, but where these must not overtake them.
-        return [failed, passed, new] if self._ordered else [passed, new, failed]
+        return [failed, passed, new] if self.ordered else [passed, new, failed]
 
     def _new(self) -> Iterator[Chosen | NotSent]:
         """Yields messages behind those that are handled."""
-        journal, selector = self._journal, self._selector
+        journal, selector = self.journal, self.selector
         for one in selector.chosen([(journal.done + 1, None)]):
             if journal.is_handled(one.place):
                 continue
-            if self._progress is not None:
-                self._progress(one.place - selector.begin, selector.end - selector.begin)
+            if self.progress is not None:
+                self.progress(one.place - selector.begin, selector.end - selector.begin)
             if isinstance(one, NotSent):
                 self._learn(one)
             yield one
 
     def _passed(self) -> Iterator[Chosen | NotSent]:
         """Yields messages of ranges that earlier runs could not read."""
-        journal, spans, stop = self._journal, [], 0
+        journal, spans, stop = self.journal, [], 0
         for place, length in sorted(journal.passed.items()):
             # One range may lie in another.
             spans.append((max(place, stop), place + length))
@@ -81,35 +76,35 @@ class Work:
         if not spans:
             return
         begins, done, damaged = [*journal.passed], journal.done, set()
-        for one in self._selector.chosen(spans):
+        for one in self.selector.chosen(spans):
             # Ids and keys give messages outside of these ranges, too.
             is_in = any(begin <= one.place < end for begin, end in spans)
             if is_in and one.place <= done and one.place not in journal.late:
                 if self._learn(one):
                     damaged.add(one.place)
                 yield one
-        begin = self._selector.log_begin
+        begin = self.selector.log_begin
         self.mended = [place for place in begins if place >= begin and place not in damaged]
 
     def _learn(self, one: Chosen | NotSent) -> bool:
         """Notes a damaged range, for the next run."""
         if not isinstance(one, NotSent) or one.reason != "damaged":
             return False
-        if self._journal.passed.get(one.place) != one.length:
-            self._journal.learn(Line(passed=[(one.place, one.length)]))
+        if self.journal.passed.get(one.place) != one.length:
+            self.journal.learn(Line(passed=[(one.place, one.length)]))
         return True
 
     def _again(self) -> Iterator[Chosen | NotSent]:
         """The messages that failed before: those of the report, else those whose cause may pass."""
-        journal, failures = self._journal, self._journal.failures
-        if self._failed is None:
+        journal, failures = self.journal, self.journal.failures
+        if self.failed is None:
             wanted = {
                 key: one.message_id for key, one in failures.items() if ACTIONS[one.kind] != "skip"
             }
         else:
             wanted = {
                 key: message_id
-                for key, message_id in self._failed.items()
+                for key, message_id in self.failed.items()
                 if key in failures or not journal.is_handled(key[0])
             }
             # It would count the whole batch as sent.
@@ -117,7 +112,7 @@ class Work:
                 there = "messages of a batch that this journal has not tried"
                 advice = "name the journal of their run"
                 raise wrong_setting("retry_failed", "others", there, advice)
-        for one in self._selector.at({place: name for (place, _), name in wanted.items()}):
+        for one in self.selector.at({place: name for (place, _), name in wanted.items()}):
             if isinstance(one, Chosen) and (one.place, None) not in wanted:
                 one.messages = {
                     index: message
@@ -134,10 +129,10 @@ class Work:
             if isinstance(one, NotSent):
                 self._refuse(one)
                 continue
-            if self._to_topic is not None:
-                one.topic = self._to_topic
-            if self._transform is not None:
-                self._change(one, self._transform)
+            if self.to_topic is not None:
+                one.topic = self.to_topic
+            if self.transform is not None:
+                self._change(one, self.transform)
             if not one.messages:
                 continue
             if limit[0] is not None:
@@ -179,6 +174,6 @@ class Work:
         return [
             f"physical offsets {place} to {place + length} are gone from the log; messages that no "
             "run had read there are not sent"
-            for place, length in self._journal.passed.items()
-            if place + length <= self._selector.log_begin
+            for place, length in self.journal.passed.items()
+            if place + length <= self.selector.log_begin
         ]
