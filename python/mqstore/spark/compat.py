@@ -29,14 +29,7 @@ else:
             raise
         HAS_SOURCES = False
 
-        class InputPartition:
-            """Stands in for Spark's class."""
-
-        class DataSourceReader:
-            """Stands in for Spark's class."""
-
-        class DataSourceStreamReader:
-            """Stands in for Spark's class."""
+        InputPartition = DataSourceReader = DataSourceStreamReader = object
     else:
         HAS_SOURCES = True
 
