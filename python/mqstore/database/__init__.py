@@ -120,17 +120,9 @@ def sql(
         >>> mqstore.sql(folder, "select body_json->>'$.id' from messages").fetchall()
         [('17',)]
     """
+    options = {name: value for name, value in locals().items() if name not in ("paths", "query")}
     expect("query", query, (str, type(None)), "str or None")
-    session = Session(
-        paths,
-        allow_files=allow_files,
-        memory_bytes=memory_bytes,
-        threads=threads,
-        spill=spill,
-        on_error=on_error,
-        config=config,
-        storage_options=storage_options,
-    )
+    session = Session(paths, **options)
     return session.connection if query is None else session.last(query)
 
 
