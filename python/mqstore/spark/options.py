@@ -30,21 +30,13 @@ from mqstore.spark.values import (
 )
 from mqstore.text import parse_time
 
-TABLES: Final = (
-    "messages",
-    "raw",
-    "dispatch",
-    "consumequeue",
-    "index",
-    "files",
-    "checkpoint",
-    "offsets",
-    "damage",
-)
+TABLES: Final = (*LOG, "consumequeue", "index", "files", "checkpoint", "offsets", "damage")
 """Values of ``table``."""
 
 
 _narrowing = partial(option, narrows=True)
+_of_queues = partial(_narrowing, kept=True, tables=(*LOG, "consumequeue", "offsets"))
+_of_times = partial(_narrowing, read=parse_time, tables=(*LOG, "consumequeue", "index"))
 _of_batches = partial(option, where=BATCH)
 _of_streams = partial(option, where=STREAM)
 
@@ -71,31 +63,25 @@ class ReadOptions:
         example='["/data/a/store", "/data/b/store"]',
         meaning="set by `load([path, path])`: a JSON array",
     )
-    topics: tuple[str, ...] | None = _narrowing(
+    topics: tuple[str, ...] | None = _of_queues(
         "topics",
         values.read_names,
         also=("subscribe",),
-        kept=True,
-        tables=(*LOG, "consumequeue", "offsets"),
         example="orders,payments",
         meaning="only these topics",
     )
-    topic_pattern: str | None = _narrowing(
+    topic_pattern: str | None = _of_queues(
         "topicPattern",
         values.read_pattern,
         also=("subscribePattern",),
-        kept=True,
-        tables=(*LOG, "consumequeue", "offsets"),
         example="orders-.*",
         meaning="only topics that the regular expression (RE2 syntax: no look-around, no "
         "back-references) matches from end to end",
     )
-    queues: tuple[tuple[str, tuple[int, ...]], ...] | None = _narrowing(
+    queues: tuple[tuple[str, tuple[int, ...]], ...] | None = _of_queues(
         "queues",
         values.read_queues,
         also=("assign",),
-        kept=True,
-        tables=(*LOG, "consumequeue", "offsets"),
         example='{"orders": [0, 1]}',
         meaning="only these queues",
     )
@@ -167,29 +153,23 @@ class ReadOptions:
         example="2147483648",
         meaning="only records that begin before this offset",
     )
-    starting_timestamp_ms: int | None = _narrowing(
+    starting_timestamp_ms: int | None = _of_times(
         "startingTimestamp",
-        parse_time,
-        tables=(*LOG, "consumequeue", "index"),
         example="2026-11-21T00:00:00Z",
         meaning="first store time",
         in_streams="begins with the first message of each store that was stored then or later; "
         "only without a checkpoint",
     )
-    before_timestamp_ms: int | None = _narrowing(
+    before_timestamp_ms: int | None = _of_times(
         "beforeTimestamp",
-        parse_time,
         where=BATCH,
-        tables=(*LOG, "consumequeue", "index"),
         example="2026-11-22T00:00:00Z",
         meaning="instead of `endingTimestamp`: the first store time that is not read; a day is "
         "`startingTimestamp` at its midnight and `beforeTimestamp` at the next",
     )
-    ending_timestamp_ms: int | None = _narrowing(
+    ending_timestamp_ms: int | None = _of_times(
         "endingTimestamp",
-        parse_time,
         where=BATCH,
-        tables=(*LOG, "consumequeue", "index"),
         example="-2h",
         meaning="last store time",
     )
