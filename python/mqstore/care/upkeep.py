@@ -226,29 +226,15 @@ def rebuild(
     local(path, "mqstore.rebuild")
     wanted = (what,) if isinstance(what, str) else tuple(what)
     names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
+    given: dict[str, Any] = {"topics": names, "out": out, "dry_run": dry_run, "progress": progress}
+    given["settings"] = settings_of(config)
     if "topics" in wanted:
         if len(wanted) > 1:
             raise ValueError(expected("what", "'topics' alone", repr(what), "call it twice"))
-        rows, counts = _native._rebuild_topics(  # noqa: SLF001 - this package's own
-            path,
-            topics=names,
-            out=out,
-            dry_run=dry_run,
-            progress=progress,
-            settings=settings_of(config),
-        )
+        rows, counts = _native._rebuild_topics(path, **given)  # noqa: SLF001 - this package's own
         made: dict[str, object] = {**counts, "topics": [RebuiltTopic(*row) for row in rows]}
     else:
-        queues, fields = _native.rebuild(
-            path,
-            what=wanted,
-            topics=names,
-            out=out,
-            dry_run=dry_run,
-            threads=threads,
-            progress=progress,
-            settings=settings_of(config),
-        )
+        queues, fields = _native.rebuild(path, what=wanted, threads=threads, **given)
         made = {**fields, "queues": [RebuiltQueue(*row) for row in queues]}
     return RebuildReport.made_of(
         made,
