@@ -107,26 +107,22 @@ class MessageView:
 
     def _body_lines(self, message: StoredMessage, body: bytes) -> Iterator[str]:
         """The body on a page: what can be laid out has a line for each member."""
-        packed = self._packed(body) if self.highlight is None else None
-        if packed is None or len(packed) > self.preview:
+        laid_out = None
+        if self.highlight is None:
+            laid_out = packed(body, self.body, self.decode)
+        if laid_out is None or len(laid_out) > self.preview:
             yield self.body_text(message)
             return
-        for line in msgspec.json.format(packed, indent=2).decode().split("\n"):
+        for line in msgspec.json.format(laid_out, indent=2).decode().split("\n"):
             yield self._safe(line)
-
-    def _packed(self, body: bytes) -> bytes | None:
-        return packed(body, self.body, self.decode)
 
     def body_text(self, message: StoredMessage) -> str:
         """The body in one line, cut after the preview's bytes."""
         body, failure = body_of(message)
-        packed = None if failure else self._packed(body)
         if failure or self.body == "hex":
             text = self._marked(body, bytes.hex)
-        elif packed is not None:
-            text = self._marked(packed, self._text)
         else:
-            text = self._marked(body, self._text)
+            text = self._marked(packed(body, self.body, self.decode) or body, self._text)
         if len(body) > self.preview:
             text += f" ... ({size_text(len(body))})"
         return text

@@ -157,10 +157,6 @@ def _for_script(script: str) -> str:
     return re.sub("<(?=/script|!--|script)", r"\\x3c", script, flags=re.IGNORECASE)
 
 
-def _percent(part: float) -> str:
-    return f"{100 * min(max(part, 0.0), 1.0):.1f}%"
-
-
 def _span_text(time_ms: int) -> str:
     return f"{count_text(time_ms)} ms" if time_ms < 10_000 else duration_text(time_ms / 1000)
 
@@ -174,6 +170,6 @@ _FILTERS: dict[str, Callable[..., str]] = {
     "minute": lambda ms: minute_text(ms).replace("T", " "),
     "age": age_text,
     "span": _span_text,
-    "percent": _percent,
+    "percent": lambda part: f"{100 * min(max(part, 0.0), 1.0):.1f}%",
     "duration": duration_text,
 }

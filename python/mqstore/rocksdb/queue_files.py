@@ -106,7 +106,9 @@ def write_queues(root: Path, aside: Path, settings: Mapping[str, object]) -> boo
         return False
     ends = _without_files(root, folder)
     start, length = log_of(root, settings)
-    with_rows = length > FROM_LOG or _has_files(root / "consumequeue")
+    folders = root / "consumequeue"
+    has_files = folders.is_dir() and any(path.is_dir() for path in folders.iterdir())
+    with_rows = length > FROM_LOG or has_files
     if not with_rows:
         ends = _before(start, ends)
     files = aside / "consumequeue"
@@ -129,10 +131,6 @@ def lost_ends(root: Path, folder: Path, start: int, settings: Mapping[str, objec
     with Store(root, "r", settings) as store:
         known = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
     return {name: end for name, end in ends.items() if known.get(name, 0) <= end.queue_offset}
-
-
-def _has_files(folder: Path) -> bool:
-    return folder.is_dir() and any(path.is_dir() for path in folder.iterdir())
 
 
 def _before(start: int, ends: Ends) -> Ends:

@@ -175,26 +175,20 @@ class StructureReader(Reader):
             yield from self._read(part)
 
     def _read(self, part: StructurePart) -> Iterator[pa.RecordBatch]:
-        schema = _SCHEMAS[part.table]
+        schema = pa.schema([_SCHEMAS[part.table].field(name) for name in self.columns])
         for batch in _READ[part.table](part, self.options):
             whole = batch.append_column("broker", _same(part.broker, batch.num_rows))
             arrays = [
-                _filled(whole, schema.field(name)).cast(schema.field(name).type)
-                for name in self.columns
+                whole.column(field.name).cast(field.type)
+                if field.name in whole.schema.names
+                else pa.nulls(whole.num_rows, field.type)
+                for field in schema
             ]
-            yield pa.record_batch(
-                arrays, schema=pa.schema([schema.field(name) for name in self.columns])
-            )
+            yield pa.record_batch(arrays, schema=schema)
 
 
 def _same(value: str | int, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(value), rows)
-
-
-def _filled(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    if field.name in batch.schema.names:
-        return batch.column(field.name)
-    return pa.nulls(batch.num_rows, field.type)
 
 
 def _queue_parts(store: StoreDir, options: ReadOptions) -> Iterator[StructurePart]:
