@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -66,9 +67,12 @@ QUEUE = click.IntRange(0, 2**31 - 1)
 FILE = click.Path(dir_okay=False)
 """A click type: a file, whether it is there or not."""
 TYPES = {
+    "BYTES": COUNT,
     "COUNT": COUNT,
+    "DIR": click.Path(),
     "DURATION": DURATION,
     "FILE": FILE,
+    "HOURS": COUNT,
     "OFFSET": OFFSET,
     "QUEUE": QUEUE,
     "RATE": RATE,
@@ -247,6 +251,12 @@ quiet_empty_option = flag(
     "--allow-empty", "Exit with 0, not 1, where a topic, key or filter matches no message."
 )
 """``--allow-empty`` of what only prints."""
+
+
+def health_option(text: str) -> Decorator:
+    """``--health FILE``; the command gets a path."""
+    return option("--health", "FILE", text, type=click.Path(dir_okay=False, path_type=Path))
+
 
 skip_damage_option = flag("--skip-damage", "Go on behind damage, count it, and exit with 1.")
 """``--skip-damage``."""

@@ -6,8 +6,7 @@ import contextlib
 import json
 import time
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +15,7 @@ from mqstore import _native
 from mqstore.cli.options import (
     config_option,
     flag,
+    health_option,
     option,
     output_options,
     storage_option,
@@ -26,6 +26,9 @@ from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.new_file import new_file
 from mqstore.text import count_text, escape, size_text, time_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _COLUMNS = columns(
     Column("id", title="SNAPSHOT"),
@@ -54,12 +57,7 @@ _target_argument = click.argument("target", type=click.Path())
 @option("--compress", ["zstd"], "Compress what is written.")
 @option("--redact", ["bodies"], "Keep zeros in the place of each body.")
 @flag("--new-timeline", "Accept once a log that does not reach the backup's.")
-@option(
-    "--health",
-    "FILE",
-    "Write the last success, and the last failure with its error, to a JSON file.",
-    type=click.Path(dir_okay=False, path_type=Path),
-)
+@health_option("Write the last success, and the last failure with its error, to a JSON file.")
 @config_option
 @storage_option
 @output_options
@@ -170,7 +168,7 @@ def snapshots_command(output: Output, target: str, check: bool, **options: Any) 
 
 @click.command("restore", short_help="Make a store of a moment of a backup.")
 @_target_argument
-@click.argument("store", type=click.Path())
+@store_argument
 @option("--at", "TIME", "The store as it was then.")
 @option("--snapshot", "ID", "The store as of a snapshot.")
 @option("--to-offset", "OFFSET", "The log's end.")

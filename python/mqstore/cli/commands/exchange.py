@@ -261,7 +261,7 @@ _MOST_LISTED = 10_000
 
 @command("salvage", short_help="Copy whole messages out of damaged files.")
 @read_argument("source")
-@option("--out", "DIR", "The new store to make of them.", type=click.Path())
+@option("--out", "DIR", "The new store to make of them.")
 def salvage_command(output: Output, source: str, out: str | None, config: str | None) -> int:
     """Find every whole message in SOURCE, and with --out make a new store of them.
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqstore.cli.options import flag, option, output_options
+from mqstore.cli.options import flag, health_option, option, output_options
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.errors import StoreError, needs
 from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -38,12 +38,7 @@ _STORES = columns(
 @flag("--compact", "Join the Parquet files of days that are over; end.")
 @flag("--migrate", "Take over changes of topics, tags, keys and columns, from the next batch on.")
 @flag("--quiet", "Write no line for each batch to standard error.")
-@option(
-    "--health",
-    "FILE",
-    "Write how the pipeline is to FILE, as JSON, every 10 seconds.",
-    type=click.Path(dir_okay=False, path_type=Path),
-)
+@health_option("Write how the pipeline is to FILE, as JSON, every 10 seconds.")
 @output_options
 def pipeline_command(
     output: Output,

@@ -12,7 +12,6 @@ import click
 import mqstore
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
-    COUNT,
     command,
     config_option,
     flag,
@@ -148,12 +147,7 @@ _TOPIC_COLUMNS = columns(
     multiple=True,
 )
 @topics_option("Only this topic's queues; may be repeated. The index always has all topics.")
-@option(
-    "--out",
-    "DIR",
-    "Make them in this new or empty folder; the store is only read.",
-    type=click.Path(),
-)
+@option("--out", "DIR", "Make them in this new or empty folder; the store is only read.")
 @flag("--apply", "Replace those of the store, which are kept aside.")
 @threads_option
 def rebuild_command(
@@ -267,15 +261,8 @@ _CLEAN_COLUMNS = columns(
 
 @click.command("clean", short_help="List files that may be deleted; delete them with --apply.")
 @store_argument
-@option(
-    "--keep-hours",
-    "HOURS",
-    "Delete files whose newest message was stored longer ago.",
-    type=COUNT,
-)
-@option(
-    "--keep-bytes", "BYTES", "Delete files with so many bytes of the log behind them.", type=COUNT
-)
+@option("--keep-hours", "HOURS", "Delete files whose newest message was stored longer ago.")
+@option("--keep-bytes", "BYTES", "Delete files with so many bytes of the log behind them.")
 @option("--now now_ms", "TIME", "The time that counts.")
 @option(
     "--only-backed-up",
