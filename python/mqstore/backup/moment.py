@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from mqstore.backup.snapshot import Range
     from mqstore.backup.target import Target
-    from mqstore.files.object_cache import State
+    from mqstore.files.object_cache import Parts, State
     from mqstore.files.remote import IoCounts
 
 
@@ -302,9 +302,7 @@ class BackupFiles:
             ),
         ]
 
-    def ranges(
-        self, state: State, parts: Sequence[tuple[int, int]], _ahead: object = ()
-    ) -> Sequence[bytes]:
+    def ranges(self, state: State, parts: Parts, _ahead: object = ()) -> Sequence[bytes]:
         """The bytes of parts of a file."""
         name = state[0]
         try:

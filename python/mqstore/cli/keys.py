@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from mqstore import MessageScan, Store, StoredMessage
 
+    _Messages = Generator[StoredMessage, None, None]
+
 _MAY_BE_MORE = (
     "there may be more: the log or the index is damaged, which `mqstore verify` names, or the index"
     " in RocksDB answered, which has no messages without a unique key"
@@ -300,7 +302,7 @@ class Selected:
         self._source.close()
 
 
-def _by_key(store: Store, key: str, what: Selection) -> Generator[StoredMessage, None, None]:
+def _by_key(store: Store, key: str, what: Selection) -> _Messages:
     # The newest come first, so a limit is of use to them only, and with a pattern nobody can say
     # how many are needed for so many matches.
     newest = what.limit if what.reverse and what.grep is None else None
@@ -313,9 +315,7 @@ def _by_key(store: Store, key: str, what: Selection) -> Generator[StoredMessage,
     yield from result if what.reverse else reversed(result)
 
 
-def _by_queue(
-    store: Store, topic: str, queue_id: int, what: Selection
-) -> Generator[StoredMessage, None, None]:
+def _by_queue(store: Store, topic: str, queue_id: int, what: Selection) -> _Messages:
     for queue in store.queues(topic):
         if queue.queue_id == queue_id:
             break
@@ -355,9 +355,7 @@ def _scan(store: Store, what: Selection, start: int | None, stop: int | None) ->
     )
 
 
-def _forwards(
-    store: Store, what: Selection, found: Selected
-) -> Generator[StoredMessage, None, None]:
+def _forwards(store: Store, what: Selection, found: Selected) -> _Messages:
     scan = found.follow(_scan(store, what, what.offset, None))
     begin = scan.physical_offset
     with progress("reading the log", beside_output=True) as advance:
@@ -366,9 +364,7 @@ def _forwards(
             advance(scan.physical_offset - begin, scan.stop_physical_offset - begin)
 
 
-def _backwards(
-    store: Store, what: Selection, found: Selected
-) -> Generator[StoredMessage, None, None]:
+def _backwards(store: Store, what: Selection, found: Selected) -> _Messages:
     """The same, from the end: a window of the log at a time, so that memory stays bounded."""
     begin = store.min_physical_offset if what.offset is None else what.offset
     end = store.max_physical_offset

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     State = tuple[str, int, str | None, int]
     Parts = Sequence[tuple[int, int]]
+    Fetch = Callable[[Parts], list[Buffer]]
 
 _SMALL = 16 << 20
 """Objects up to this length are kept from their first read on."""
@@ -63,9 +64,7 @@ class ObjectCache:
         self._read: dict[State, int] = {}
         self._make_room(0)
 
-    def read(
-        self, state: State, parts: Parts, fetch: Callable[[Parts], list[Buffer]]
-    ) -> list[Buffer]:
+    def read(self, state: State, parts: Parts, fetch: Fetch) -> list[Buffer]:
         """The bytes of parts of an object: of its file, or fetched."""
         length = state[1]
         if length > self._most_bytes or not _has_version(state):
@@ -99,7 +98,7 @@ class ObjectCache:
             return None
         return found if is_whole else None
 
-    def _keep(self, path: Path, length: int, fetch: Callable[[Parts], list[Buffer]]) -> None:
+    def _keep(self, path: Path, length: int, fetch: Fetch) -> None:
         """Fetches a whole object into its file, which appears when it is durable."""
         self._make_room(length)
         descriptor, name = tempfile.mkstemp(".partial", "mqstore-", self._folder)
@@ -143,9 +142,7 @@ class WalkedObjects:
         self._last: tuple[State | None, int, int] = (None, 0, 0)
         self._lock = threading.Lock()
 
-    def read(
-        self, state: State, parts: Parts, fetch: Callable[[Parts], list[Buffer]]
-    ) -> list[Buffer]:
+    def read(self, state: State, parts: Parts, fetch: Fetch) -> list[Buffer]:
         """The bytes of parts of an object, which is fetched whole where a walk is long."""
         with self._lock:
             whole = self._whole.get(state)
@@ -173,7 +170,7 @@ def _parts_of(length: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + _PART, length)) for begin in range(0, length, _PART)]
 
 
-def _write(file: BinaryIO, length: int, fetch: Callable[[Parts], list[Buffer]]) -> None:
+def _write(file: BinaryIO, length: int, fetch: Fetch) -> None:
     """Writes a whole object; pieces of zeros become holes."""
     parts = _parts_of(length)
     for at in range(0, len(parts), _AT_ONCE):

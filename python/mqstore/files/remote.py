@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from mqstore.files.object_cache import ObjectCache, State
+    from mqstore.files.object_cache import ObjectCache, Parts, State
 
 __all__ = ["IoCounts"]
 
 _T = TypeVar("_T")
 # Names for annotations in a class that has a method ``list``.
 _Listed: TypeAlias = "list[tuple[str, int, str | None, int]]"
-_Parts: TypeAlias = "list[Buffer]"
+_Buffers: TypeAlias = "list[Buffer]"
+_Ahead: TypeAlias = "Sequence[tuple[State, tuple[int, int]]]"
 _Results: TypeAlias = "list[_T]"
 _ATTEMPTS = 6
 _PAUSE_S = 0.1
@@ -130,18 +131,13 @@ class _Objects:
             raise UnsupportedError(f"{self.url}: {what}", what, self.url)
         return found
 
-    def ranges(
-        self,
-        state: State,
-        parts: Sequence[tuple[int, int]],
-        ahead: Sequence[tuple[State, tuple[int, int]]] = (),
-    ) -> _Parts:
+    def ranges(self, state: State, parts: Parts, ahead: _Ahead = ()) -> _Buffers:
         """Returns the bytes of parts, of the cache where it has the object; as ``fetch``."""
         if self.cache is not None:
             # Later objects may be there.
             ahead = [(other, part) for other, part in ahead if other == state]
 
-        def fetch(wanted: Sequence[tuple[int, int]]) -> _Parts:
+        def fetch(wanted: Parts) -> _Buffers:
             # Where a whole object is read its parts are others.
             return self.fetch(state, wanted, ahead if wanted is parts else ())
 
@@ -151,12 +147,7 @@ class _Objects:
         is_index = state[0].startswith("index/")
         return self._walked.read(state, parts, fetched) if is_index else fetched(parts)
 
-    def fetch(
-        self,
-        state: State,
-        parts: Sequence[tuple[int, int]],
-        ahead: Sequence[tuple[State, tuple[int, int]]] = (),
-    ) -> _Parts:
+    def fetch(self, state: State, parts: Parts, ahead: _Ahead = ()) -> _Buffers:
         """Returns the bytes of parts of an object, each from its first to before its last byte.
 
         Those ahead are begun.
@@ -439,12 +430,7 @@ class _FsspecObjects(_Objects):
         self._count(1)
         return bool(self._system.exists(prefix or self._system.root_marker))
 
-    def fetch(
-        self,
-        state: State,
-        parts: Sequence[tuple[int, int]],
-        ahead: Sequence[tuple[State, tuple[int, int]]] = (),
-    ) -> _Parts:
+    def fetch(self, state: State, parts: Parts, ahead: _Ahead = ()) -> _Buffers:
         """As of the class above, between two questions for the object's state."""
         key, *listed = state
         name = f"{self._prefix}/{key}"

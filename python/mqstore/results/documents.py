@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from mqstore._native import StoredMessage
 
+    Decode = Callable[[bytes], object | None] | None
+
 BodyForm: TypeAlias = Literal["text", "hex", "json", "protobuf", "avro", "none"]
 
 FIELDS = (
@@ -72,9 +74,7 @@ def body_json(message: StoredMessage) -> Any:  # noqa: ANN401 - any JSON
 
 
 def document(
-    message: StoredMessage,
-    form: BodyForm = "text",
-    decode: Callable[[bytes], object | None] | None = None,
+    message: StoredMessage, form: BodyForm = "text", decode: Decode = None
 ) -> dict[str, object]:
     """A message as the JSON documents have it: every field, the body whole.
 
@@ -100,9 +100,7 @@ def document(
     return document
 
 
-def packed(
-    body: bytes, form: BodyForm, decode: Callable[[bytes], object | None] | None
-) -> bytes | None:
+def packed(body: bytes, form: BodyForm, decode: Decode) -> bytes | None:
     """The body as JSON in one line; ``None`` where its form is another one, or it has none."""
     if decode is not None:
         found = decode(body)
@@ -110,9 +108,7 @@ def packed(
     return _as_json(body) if form == "json" else None
 
 
-def _member(
-    member: StoredMessage, form: BodyForm, decode: Callable[[bytes], object | None] | None
-) -> dict[str, object]:
+def _member(member: StoredMessage, form: BodyForm, decode: Decode) -> dict[str, object]:
     """A message of a batch: what it does not have of the batch."""
     document: dict[str, object] = {field: getattr(member, field) for field in _MEMBER_FIELDS}
     if form != "none":
@@ -120,9 +116,7 @@ def _member(
     return document
 
 
-def _body_fields(
-    message: StoredMessage, form: BodyForm, decode: Callable[[bytes], object | None] | None
-) -> dict[str, object]:
+def _body_fields(message: StoredMessage, form: BodyForm, decode: Decode) -> dict[str, object]:
     body, failure = body_of(message)
     if failure:
         return {"body_error": failure, "raw_body_base64": _base64(body)}
