@@ -15,11 +15,11 @@ from mqstore.text import escape, rate_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    Advance = Callable[[int, int], None]
+
 
 @contextmanager
-def progress(
-    label: str, *, unit: str = "bytes", beside_output: bool = False
-) -> Iterator[Callable[[int, int], None]]:
+def progress(label: str, *, unit: str = "bytes", beside_output: bool = False) -> Iterator[Advance]:
     """A bar on standard error while the block runs; nothing where no terminal is there.
 
     Args:
@@ -46,9 +46,7 @@ def progress(
         yield advance
 
 
-def _with_rich(
-    label: str, rate: Callable[[int], str]
-) -> AbstractContextManager[Callable[[int, int], None]] | None:
+def _with_rich(label: str, rate: Callable[[int], str]) -> AbstractContextManager[Advance] | None:
     """The bar by rich, where that is installed."""
     try:
         from rich.console import Console
@@ -66,7 +64,7 @@ def _with_rich(
     )
 
     @contextmanager
-    def shown() -> Iterator[Callable[[int, int], None]]:
+    def shown() -> Iterator[Advance]:
         with bar:
             task = bar.add_task(label, total=None, rate="")
             yield lambda done, total: bar.update(task, completed=done, total=total, rate=rate(done))
@@ -75,7 +73,7 @@ def _with_rich(
 
 
 @contextmanager
-def _with_click(label: str, rate: Callable[[int], str]) -> Iterator[Callable[[int, int], None]]:
+def _with_click(label: str, rate: Callable[[int], str]) -> Iterator[Advance]:
     """The bar by click alone."""
 
     def shown(done: int | None) -> str | None:

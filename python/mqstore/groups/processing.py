@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mqstore.groups.group import ConsumerGroup
     from mqstore.groups.in_flight import OnLoss, QueueKey
 
+    Stops = Sequence[threading.Event]
+
 _COMMIT_S = 1.0
 _SLICE_S = 0.05
 # A look at all queues though the log did not grow: another process may have released one.
@@ -118,9 +120,7 @@ class Processing:
                 self._group._commit_progress()  # noqa: SLF001 - of this package
         return self._done
 
-    def _run_threads(
-        self, concurrency: int, stops: tuple[threading.Event, threading.Event], idle_s: float
-    ) -> None:
+    def _run_threads(self, concurrency: int, stops: Stops, idle_s: float) -> None:
         threads: list[threading.Thread] = []
         try:
             for number in range(concurrency):
@@ -137,16 +137,14 @@ class Processing:
         if self._error is not None:
             raise self._error
 
-    def _guarded(
-        self, number: int, stops: tuple[threading.Event, threading.Event], idle_s: float
-    ) -> None:
+    def _guarded(self, number: int, stops: Stops, idle_s: float) -> None:
         try:
             self._work(number, stops, idle_s)
         except BaseException as error:
             self._error = self._error or error
             stops[-1].set()
 
-    def _work(self, number: int, stops: Sequence[threading.Event], idle_s: float) -> None:
+    def _work(self, number: int, stops: Stops, idle_s: float) -> None:
         checked_s = 0.0
         try:
             while not any(stop.is_set() for stop in stops):
@@ -165,7 +163,7 @@ class Processing:
         except StoreClosedError:
             return
 
-    def _take_turns(self, number: int, stops: Sequence[threading.Event]) -> bool:
+    def _take_turns(self, number: int, stops: Stops) -> bool:
         """Takes each queue that no other thread or process has; whether there was a message."""
         group, found = self._group, False
         for topic in self._topics:
@@ -223,11 +221,7 @@ class Processing:
             )
 
     def _handle(
-        self,
-        key: QueueKey,
-        messages: list[StoredMessage],
-        tags: str | None,
-        stops: Sequence[threading.Event],
+        self, key: QueueKey, messages: list[StoredMessage], tags: str | None, stops: Stops
     ) -> None:
         batch, left = _Batch(), list(reversed(messages))
         with self._lock:
@@ -257,7 +251,7 @@ class Processing:
                     rest = [one.message for one in batch.failed] + left[::-1]
                     self._group._put_down(key, rest, tags)  # noqa: SLF001 - of this package
 
-    def _must_end(self, stops: Sequence[threading.Event]) -> bool:
+    def _must_end(self, stops: Stops) -> bool:
         closed = self._store._is_closed  # noqa: SLF001 - a part of the store
         return closed or any(stop.is_set() for stop in stops)
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.stores import QueuePart
 
+    Bounds = tuple[QueuePart, ...]
+    Ranges = tuple[tuple[int, int], ...]
+
 _LOG = logging.getLogger("mqstore.spark")
 _ENTRY_BYTES = 20
 # A record that is read by itself takes a page of the disk at least.
@@ -239,7 +242,7 @@ def _chooses_queues(options: ReadOptions) -> bool:
     )
 
 
-def _ranges(store: Summary, options: ReadOptions) -> tuple[tuple[int, int], ...]:
+def _ranges(store: Summary, options: ReadOptions) -> Ranges:
     """The byte ranges that can hold what is asked for."""
     begin = max(store.begin, options.starting_physical_offset or 0)
     end = store.end
@@ -267,12 +270,7 @@ def _ranges(store: Summary, options: ReadOptions) -> tuple[tuple[int, int], ...]
     return tuple(ranges)
 
 
-def _by_queues(
-    store: Summary,
-    options: ReadOptions,
-    bounds: tuple[QueuePart, ...],
-    ranges: tuple[tuple[int, int], ...],
-) -> _Way:
+def _by_queues(store: Summary, options: ReadOptions, bounds: Bounds, ranges: Ranges) -> _Way:
     wanted = {(topic, queue_id): (begin, end) for topic, queue_id, begin, end in bounds}
     topics = {queue.topic for queue in store.queues or ()}
     if options.topic_pattern is not None:
@@ -309,9 +307,7 @@ def _by_queues(
     )
 
 
-def _by_tags(
-    store: Summary, bounds: tuple[QueuePart, ...], ranges: tuple[tuple[int, int], ...]
-) -> _Way:
+def _by_tags(store: Summary, bounds: Bounds, ranges: Ranges) -> _Way:
     """The records whose queue entries have a code that matches, and those without an entry.
 
     Each task reads the entries of its bytes of the log. What they leave uncovered is scanned, so

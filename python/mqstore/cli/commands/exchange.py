@@ -44,9 +44,10 @@ from mqstore.store import _broker_conf, has_scheme, is_remote
 from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from mqstore import Difference, Store, StoredMessage
+    from mqstore.cli.progress import Advance
 
 
 @read_command("export", short_help="Write messages, configuration and offsets to files.")
@@ -414,9 +415,7 @@ class Lost(NamedTuple):
     """Its unique key, where it can still be read."""
 
 
-def lost_messages(
-    source: str, advance: Callable[[int, int], None], config: str | None = None
-) -> Iterator[Lost]:
+def lost_messages(source: str, advance: Advance, config: str | None = None) -> Iterator[Lost]:
     """Compares each queue entry of a store with the log, without opening the store.
 
     Entries that lead to before the first log file are not lost: retention deleted their messages.
