@@ -8,7 +8,7 @@ import pytest
 
 import mqstore
 from helpers.running import BEGIN_MS, SETTINGS, messages
-from mqstore.cli.keys import query
+from mqstore.cli.keys import Sought, query
 
 ALL = messages()
 BODY_FIELDS = {"body", "body_base64", "body_hex", "body_json", "body_error", "raw_body_base64"}
@@ -329,7 +329,7 @@ def test_a_query_by_tags_reads_on_where_the_store_stops(store):
     with mqstore.open(store) as opened:
         wanted = [one for one in opened.scan() if one.tags == "paid"]
         for topics in ((), ("orders",)):
-            found = query(ReadsLittle(opened), topics, None, tags="paid", max_messages=3)
+            found = query(ReadsLittle(opened), Sought(topics=topics, key=None, tags="paid"), 3)
             expected = [one for one in wanted if not topics or one.topic in topics][-3:][::-1]
             places = [one.physical_offset for one in found]
             assert places == [one.physical_offset for one in expected]

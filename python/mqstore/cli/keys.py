@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -47,49 +47,50 @@ def may_be_more(result: QueryResult) -> str:
     return f"{_MAY_BE_MORE}{unread_text(result.unread)}"
 
 
-def query(
-    store: Store,
-    topics: Sequence[str],
-    key: str | None,
-    *,
-    tags: str | None = None,
-    begin_ms: int | None = None,
-    end_ms: int | None = None,
-    max_messages: int = 32,
-    exact: bool = True,
-) -> QueryResult:
-    """Returns the messages with a key, unique key, message id or tags in any of the topics.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """A key or tags to be looked up; ``None`` is no bound.
 
-    Args:
-        store: The store.
+    Attributes:
         topics: The topics; all where empty.
         key: The key, unique key or message id.
         tags: The whole text of the tags, in place of a key.
         begin_ms: First store time that counts.
         end_ms: Last store time that counts.
-        max_messages: At most this many, the newest.
         exact: As for ``Store.query``.
     """
-    times: dict[str, Any] = {"begin_ms": begin_ms, "end_ms": end_ms}
-    searched = topics or store.topics()
-    if len(searched) > 1 and exact and not _index_covers(store):
-        found = _from_log(store, topics, key, tags, max_messages, **times)
+
+    topics: tuple[str, ...]
+    key: str | None
+    tags: str | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    exact: bool = True
+
+    def is_of(self, message: StoredMessage) -> bool:
+        """Whether a message has the key or the tags."""
+        if self.key is None:
+            return self.tags == message.tags
+        return self.key == message.unique_key or self.key in message.keys
+
+
+def query(store: Store, what: Sought, most: int) -> QueryResult:
+    """Returns the newest messages, at most so many, with a key or tags in any of the topics."""
+    searched = what.topics or store.topics()
+    if len(searched) > 1 and what.exact and not _index_covers(store):
+        found = _from_log(store, what, most)
     else:
-        asked: dict[str, Any] = {
-            "tags": tags,
-            "max_messages": max_messages,
-            "exact": exact,
-            **times,
-        }
-        results = [store.query(topic, key, **asked) for topic in searched]
-        found = _merged(results, max_messages)
-    if key is None and exact and not found.complete:
+        names = ("tags", "begin_ms", "end_ms", "exact")
+        asked: dict[str, Any] = {name: getattr(what, name) for name in names}
+        results = [store.query(topic, what.key, max_messages=most, **asked) for topic in searched]
+        found = _merged(results, most)
+    if what.key is None and what.exact and not found.complete:
         # The store reads no more than the newest gibibyte by itself.
-        return _from_log(store, topics, key, tags, max_messages, **times)
-    if found or not exact or key is None:
+        return _from_log(store, what, most)
+    if found or not what.exact or what.key is None:
         return found
-    message = _by_id(store, key)
-    if message is None or (topics and message.topic not in topics):
+    message = _by_id(store, what.key)
+    if message is None or (what.topics and message.topic not in what.topics):
         return found
     return QueryResult([message], complete=found.complete, unread=found.unread)
 
@@ -117,22 +118,21 @@ def _index_covers(store: Store) -> bool:
     return store.index_usable and bool(index_files(root_of(store))) and behind <= _MOST_BEHIND
 
 
-def _from_log(
-    store: Store,
-    topics: Sequence[str],
-    key: str | None,
-    tags: str | None,
-    most: int,
-    **times: Any,
-) -> QueryResult:
+def _from_log(store: Store, what: Sought, most: int) -> QueryResult:
     """Searches the log in one pass, where the index would leave much of it to each topic."""
-    scan = store.scan(topics=topics or None, on_error="skip", decompress=False, **times)
+    scan = store.scan(
+        topics=what.topics or None,
+        begin_ms=what.begin_ms,
+        end_ms=what.end_ms,
+        on_error="skip",
+        decompress=False,
+    )
     begin = scan.physical_offset
     newest: deque[StoredMessage] = deque(maxlen=most + 1)
     with progress("reading the log") as advance:
         for message in scan:
             advance(scan.physical_offset - begin, scan.stop_physical_offset - begin)
-            if _has(message, key, tags):
+            if what.is_of(message):
                 newest.append(message)
     messages = list(newest)[::-1]
     return QueryResult(
@@ -141,12 +141,6 @@ def _from_log(
         complete=not (scan.skipped_ranges or store._losses),  # noqa: SLF001
         unread=store._losses,  # noqa: SLF001
     )
-
-
-def _has(message: StoredMessage, key: str | None, tags: str | None) -> bool:
-    if key is None:
-        return tags == message.tags
-    return key == message.unique_key or key in message.keys
 
 
 def _by_id(store: Store, text: str) -> StoredMessage | None:
@@ -174,29 +168,19 @@ def index_reach(store: Store) -> dict[str, object]:
     return reach
 
 
-def note_not_found(
-    store: Store,
-    topics: Sequence[str],
-    key: str | None,
-    *,
-    tags: str | None = None,
-    timed: bool = False,
-    exact: bool = True,
-) -> None:
+def note_not_found(store: Store, what: Sought) -> None:
     """Says that a key or tags were not found, how far the index reaches and what was read instead.
 
-    Args:
-        store: The store.
-        topics: The topics that were searched; all where empty.
-        key: The key.
-        tags: The tags, in place of a key.
-        timed: Whether only a part of the time was asked for.
-        exact: Whether the log was read where the index does not reach.
+    Also how many there are outside of the time that was asked for.
     """
+    topics, key = what.topics, what.key
     where = " or ".join(map(repr, topics)) if topics else f"all {len(store.topics())} topics"
-    outside = len(query(store, topics, key, tags=tags, max_messages=_MOST_COUNTED)) if timed else 0
+    outside = 0
+    if what.begin_ms is not None or what.end_ms is not None:
+        ever = replace(what, begin_ms=None, end_ms=None, exact=True)
+        outside = len(query(store, ever, _MOST_COUNTED))
     hint = ""
-    sought = f"key {key!r}" if key is not None else f"tags {tags!r}"
+    sought = f"key {key!r}" if key is not None else f"tags {what.tags!r}"
     if not outside and key is not None:
         hint = nearest(key, {one for _, one in recent_keys(store, topics or None)})
     note(f"mqstore: no message with {sought} in {where} of {store.path}{hint}")
@@ -208,7 +192,9 @@ def note_not_found(
     if "end_timestamp_ms" not in reach:
         why = "index files that do not fit the settings" if reach["files"] else "no index files"
         read = (
-            f"the log was read instead, {size_text(end - begin)}" if exact else "nothing was read"
+            f"the log was read instead, {size_text(end - begin)}"
+            if what.exact
+            else "nothing was read"
         )
         note(f"there are {why}: {read}")
         return
@@ -220,7 +206,7 @@ def note_not_found(
         f"at {reach['end_physical_offset']}; the log ends at {end}"
     )
     behind = max(end - store.dispatched_offset, 0)
-    if behind and exact:
+    if behind and what.exact:
         note(f"the last {size_text(behind)} of the log, which the index lacks, were read instead")
 
 
@@ -255,6 +241,11 @@ class Selection:
     grep: re.Pattern[bytes] | None = None
     skip_damage: bool = False
 
+    @property
+    def sought(self) -> Sought:
+        """The key with its topics and times."""
+        return Sought(topics=self.topics, key=self.key, begin_ms=self.begin_ms, end_ms=self.end_ms)
+
 
 class Selected:
     """The messages that were asked for, to be iterated once, and the damage skipped on the way."""
@@ -264,7 +255,7 @@ class Selected:
         self._ranges = 0
         self._bytes = 0
         if what.key is not None:
-            self._source = _by_key(store, what.key, what)
+            self._source = _by_key(store, what)
         elif len(what.topics) == 1 and what.queue_id is not None:
             self._source = _by_queue(store, what.topics[0], what.queue_id, what)
         elif what.reverse:
@@ -302,14 +293,12 @@ class Selected:
         self._source.close()
 
 
-def _by_key(store: Store, key: str, what: Selection) -> _Messages:
+def _by_key(store: Store, what: Selection) -> _Messages:
     # The newest come first, so a limit is of use to them only, and with a pattern nobody can say
     # how many are needed for so many matches.
     newest = what.limit if what.reverse and what.grep is None else None
     most = _MOST_OF_A_KEY if newest is None else newest
-    result = query(
-        store, what.topics, key, begin_ms=what.begin_ms, end_ms=what.end_ms, max_messages=most
-    )
+    result = query(store, what.sought, most)
     if not result.complete:
         note(may_be_more(result))
     yield from result if what.reverse else reversed(result)

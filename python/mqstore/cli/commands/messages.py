@@ -14,6 +14,7 @@ from mqstore.cli.keys import (
     ID_LENGTHS,
     Selected,
     Selection,
+    Sought,
     index_reach,
     may_be_more,
     note_not_found,
@@ -119,8 +120,7 @@ def cat_command(
                 return 1
         is_empty = not printed and not allow_empty
         if what.key is not None and is_empty:
-            timed = what.begin_ms is not None or what.end_ms is not None
-            note_not_found(opened, what.topics, what.key, timed=timed)
+            note_not_found(opened, what.sought)
             return 1
         if found.skipped_ranges:
             return note_skipped(found.skipped_ranges, found.skipped_bytes)
@@ -163,35 +163,22 @@ def get_command(
 def query_command(
     output: Output,
     store: str,
-    topics: tuple[str, ...],
-    key: str | None,
-    tags: str | None,
-    begin_ms: int | None,
-    end_ms: int | None,
     limit: int,
     rocketmq: bool,
     view: MessageView,
     config: str | None,
+    **sought: Any,
 ) -> int:
     """Print the messages of a key or of tags, newest first; without -t those of every topic.
 
     Exits with 1 where there are none, and says how far the index reaches.
     """
-    if (key is None) == (tags is None):
+    what = Sought(**sought, exact=not rocketmq)
+    if (what.key is None) == (what.tags is None):
         raise click.UsageError("give either -k KEY or --tags TAGS")
-    timed = begin_ms is not None or end_ms is not None
     with open_store(store, config) as opened:
-        check_topics(opened, topics)
-        result = query(
-            opened,
-            topics,
-            key,
-            tags=tags,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            max_messages=limit,
-            exact=not rocketmq,
-        )
+        check_topics(opened, what.topics)
+        result = query(opened, what, limit)
         if output.form == "json":
             documents = [view.document(message) for message in result]
             counts = {name: getattr(result, name) for name in _COUNTS}
@@ -200,7 +187,7 @@ def query_command(
         else:
             print_messages(output, result, view, view.line)
         if not result:
-            note_not_found(opened, topics, key, tags=tags, timed=timed, exact=not rocketmq)
+            note_not_found(opened, what)
     if result.truncated:
         note(f"there are more; -n {limit} was the limit")
     if result.rejected_by_hash:
