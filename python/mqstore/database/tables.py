@@ -198,14 +198,16 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
                 filters, more = {"on_error": "report"}, [*more, "store_size", "error"]
             scan, asked = scan_of(store, filters, schema.names, condition, *more, key=key)
             asked.pop("on_error", None)
-            begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
-            end = min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST)
-            reads = f"at most the log from {begin} to {end}, {max(end - begin, 0)} bytes"
+            span = range(
+                max(store.min_physical_offset, asked.get("start_physical_offset") or 0),
+                min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST),
+            )
+            reads = f"at most the log from {span.start} to {span.stop}, {len(span)} bytes"
             if (records := asked.pop("records", None)) is not None:
                 reads = f"{records} records of the log, which queues or index name"
             given = (f"{name}={value}" for name, value in sorted(asked.items()))
             pushed = ", ".join(given) or "nothing"
-            batches = self._messages({"broker": broker, "key": key}, scan, schema, begin, end)
+            batches = self._messages({"broker": broker, "key": key}, scan, schema, span)
             if asked.get("stop_physical_offset", _MOST) > store.max_physical_offset:
                 lost = self._beyond_end(store, asked.get("topics"), asked.get("end_ms"))
                 batches = chain(batches, lost)
@@ -221,12 +223,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         return iter(()) if stores.plans_only else batches
 
     def _messages(
-        self,
-        given: dict[str, str | None],
-        scan: ArrowScan,
-        schema: pa.Schema,
-        begin: int,
-        end: int,
+        self, given: dict[str, str | None], scan: ArrowScan, schema: pa.Schema, span: range
     ) -> Iterator[pa.RecordBatch]:
         ranges = lost_bytes = 0
         for whole in scan:
@@ -239,7 +236,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
                 batch = whole.filter(good)
             offsets = batch.column("physical_offset")
             if len(offsets):
-                self._stores.advance(max(offsets[-1].as_py() - begin, 0), max(end - begin, 1))
+                self._stores.advance(max(offsets[-1].as_py() - span.start, 0), max(len(span), 1))
             each = {**dict(zip(batch.schema.names, batch.columns, strict=True))}
             each |= {name: pa.repeat(text, batch.num_rows) for name, text in given.items()}
             yield pa.record_batch([each[one.name] for one in schema], schema=schema)
