@@ -123,9 +123,7 @@ class RemotePath(str):
 
 
 def remote_path(
-    path: str | os.PathLike[str],
-    storage: object = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], storage: object, storage_options: Mapping[str, Any] | None
 ) -> RemotePath | str:
     """Lists a store behind a URL; arguments and errors are those of ``mqstore.open``.
 

@@ -37,9 +37,7 @@ _SECRETS_OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_
 
 
 def objects_of(
-    path: str | os.PathLike[str],
-    storage: object = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], storage: object, storage_options: Mapping[str, Any] | None
 ) -> tuple[str, _Objects]:
     """Returns the URL of a store's root, and its objects.
 
