@@ -310,17 +310,15 @@ class _Question:
     # --- judging it ---
 
     def _judge(self, original: StoredMessage | None, records: list[StoredMessage]) -> WhyAnswer:
-        half = [one for one in records if one.purpose == "half"]
-        code, text = self._fate(original, records, half)
-        about = half[-1] if code in _OF_TRANSACTIONS else original or records[0]
+        code, text = self._fate(original, records)
+        about = original or records[0]
+        if code in _OF_TRANSACTIONS:
+            about = next(one for one in reversed(records) if one.purpose == "half")
         place = about.topic, about.queue_id, about.queue_offset
         return self._answer(code, text, place, about, records)
 
     def _fate(
-        self,
-        original: StoredMessage | None,
-        records: list[StoredMessage],
-        half: list[StoredMessage],
+        self, original: StoredMessage | None, records: list[StoredMessage]
     ) -> tuple[WhyCode, str]:
         retry_topic = f"{RETRY}{self.group}"
         dead = [one for one in records if one.topic == f"{DEAD_LETTER}{self.group}"]
@@ -354,7 +352,7 @@ class _Question:
             return self._by_place(original)
         if waiting:
             return "delayed", self._due(waiting[-1], "delivery")
-        if half:
+        if half := [one for one in records if one.purpose == "half"]:
             return self._transaction(half[-1])
         text = f"only a copy in {records[0].topic} is there, which is for another group"
         return "other-group", text
