@@ -214,11 +214,7 @@ class Output:
         else:
             self.rows(shown[rows])
 
-    def rows(
-        self,
-        rows: Iterable[object],
-        columns: Sequence[Column] = (),
-    ) -> int:
+    def rows(self, rows: Iterable[object], columns: Sequence[Column] = ()) -> int:
         """Rows: a table, one JSON array, or a JSON document each.
 
         Args:

@@ -189,8 +189,7 @@ class Session:
         statements = self.connection.extract_statements(query)
         results = sum(one.expected_result_type == [_ROWS] for one in statements)
         if most is not None and results > most:
-            text = f"query: expected one result, got those of {results} queries"
-            raise ConfigError(text, "query")
+            raise wrong_setting("query", "one result", f"those of {results} queries")
         for one in statements:
             if one.type != duckdb.StatementType.SELECT:
                 self._check_target(one.query)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import mqstore
-from mqstore.errors import ConfigError, NotAStoreError
+from mqstore.errors import ConfigError, NotAStoreError, wrong_setting
 from mqstore.files.durable import sync
 from mqstore.results import VerifyReport
 from mqstore.spark.mapping import map_parts
@@ -155,9 +155,7 @@ def rebuild(
     wanted = (what,) if isinstance(what, str) else tuple(dict.fromkeys(what))
     unknown = set(wanted) - {"consumequeue", "index"}
     if unknown or not wanted:
-        raise ConfigError(
-            f"what: expected consumequeue, index or both, got {sorted(unknown)}", "what"
-        )
+        raise wrong_setting("what", "consumequeue, index or both", sorted(unknown))
     store = find_stores(ReadOptions.parse(as_texts(path, {})))[0].path
     if is_backup(store):
         reason = "a backup; restore it to a folder, and rebuild it there"
