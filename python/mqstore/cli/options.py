@@ -96,6 +96,11 @@ def option(names: str, value: str | Sequence[str] | None, text: str, **more: Any
     return click.option(*names.split(), metavar=value, help=text, **more)
 
 
+def several(names: str, value: str | Sequence[str], text: str, **more: Any) -> Decorator:
+    """An option that may be given several times."""
+    return option(names, value, text, multiple=True, **more)
+
+
 def flag(names: str, text: str) -> Decorator:
     """An option that is given or not."""
     return click.option(*names.split(), is_flag=True, help=text)
@@ -189,11 +194,10 @@ def read_argument(name: str = "store", *, has_options: bool = True, **more: Any)
 
 
 def _storage_option(*, expose_value: bool) -> Decorator:
-    return option(
+    return several(
         "--storage-option storage_options",
         "NAME=VALUE",
         "For a URL: an option of its object store, as region=eu-central-1; repeatable.",
-        multiple=True,
         callback=_keep_options,
         is_eager=True,
         expose_value=expose_value,
@@ -241,7 +245,7 @@ def topics_option(
     text: str = "Only this topic; repeat -t for several.", *, required: bool = False
 ) -> Decorator:
     """``-t TOPIC``, as often as there are topics."""
-    return option("-t --topic topics", "TOPIC", text, required=required, multiple=True)
+    return several("-t --topic topics", "TOPIC", text, required=required)
 
 
 allow_empty_option = flag("--allow-empty", "Go on where a topic, filter or rule matches nothing.")

@@ -26,6 +26,7 @@ from mqstore.cli.options import (
     option,
     read_argument,
     read_command,
+    several,
     topics_option,
 )
 from mqstore.cli.output import (
@@ -134,12 +135,7 @@ _MOST_SHOWN = 20
 @click.argument("out", type=click.Path())
 @topics_option()
 @tags_option
-@option(
-    "--key keys",
-    "KEY",
-    "Only messages with this key; repeat --key for several.",
-    multiple=True,
-)
+@several("--key keys", "KEY", "Only messages with this key; repeat --key for several.")
 @begin_end_options
 @flag("--renumber", "Number each queue from 0 on.")
 @option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqstore.cli.options import flag, health_option, option, output_options
+from mqstore.cli.options import flag, health_option, output_options, several
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.errors import StoreError, needs
 from mqstore.text import count_text, escape, size_text
@@ -28,11 +28,10 @@ _STORES = columns(
 
 @click.command("pipeline", short_help="Bring stores into Parquet, Delta or Iceberg, with Spark.")
 @click.argument("file", metavar="FILE.toml", type=click.Path(exists=True, dir_okay=False))
-@option(
+@several(
     "--retire",
     "BROKER",
     "Take a broker out of the checkpoint whose store is gone for good. May be repeated.",
-    multiple=True,
 )
 @flag("--dry-run", "Show what would be read and written, and end.")
 @flag("--compact", "Join the Parquet files of days that are over; end.")

@@ -24,6 +24,7 @@ from mqstore.cli.options import (
     option,
     read_command,
     read_pairs,
+    several,
     topics_option,
 )
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
@@ -99,28 +100,20 @@ _OPTIONS = (
     ),
     flag("--apply", "Send; without it the plan is printed."),
     topics_option(),
-    option(
-        "-q --queue-id queue_ids", "QUEUE", "Only queues of this number; repeatable.", multiple=True
-    ),
+    several("-q --queue-id queue_ids", "QUEUE", "Only queues of this number; repeatable."),
     option("--first-offset first_queue_offset", "OFFSET", "First queue offset that counts."),
     option("--last-offset last_queue_offset", "OFFSET", "Last queue offset that counts."),
     partial(begin_end_options, last="--until"),
     tags_option,
-    option("-k --key keys", "KEY", "Only this key; repeatable.", multiple=True),
-    option(
+    several("-k --key keys", "KEY", "Only this key; repeatable."),
+    several(
         "--id ids",
         "ID|OFFSET",
         "This message, by message id or physical offset; repeatable.",
-        multiple=True,
         callback=_ids,
     ),
     grep_option,
-    option(
-        "--include",
-        REFUSED,
-        "Send these too; by default they are refused. Repeatable.",
-        multiple=True,
-    ),
+    several("--include", REFUSED, "Send these too; by default they are refused. Repeatable."),
     option("--rate", "RATE", "Most messages a second, as 200/s.", type=COUNT_RATE),
     option("--bytes bytes_rate", "RATE", "Most bytes a second, as 5m/s."),
     limit_option(None, "messages in this run"),
@@ -133,11 +126,10 @@ _OPTIONS = (
     ),
     flag("--ordered", "Keep the order within each queue."),
     flag("--new-id", "Give each message a new unique key."),
-    option(
+    several(
         "--set-property properties",
         "NAME=VALUE",
         "A property that each message gets; repeatable.",
-        multiple=True,
         callback=read_pairs,
     ),
     option(

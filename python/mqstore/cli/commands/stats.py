@@ -16,6 +16,7 @@ from mqstore.cli.options import (
     option,
     quiet_empty_option,
     read_command,
+    several,
     skip_damage_option,
     storage_options,
     topics_option,
@@ -69,12 +70,11 @@ def _grown(size: int) -> str:
 
 
 @read_command("stats", short_help="Count messages and bytes by topic, hour and more.")
-@option(
+@several(
     "--by",
     "LIST",
     "Groupings: any of topic, queue_id, minute, hour, day, tags; separated by commas, or each "
     "with its own --by.",
-    multiple=True,
     default=["topic,hour"],
     show_default="topic,hour",
     callback=_read_groupings,
@@ -167,11 +167,10 @@ def _read_labels(
 
 
 @read_command("metrics", short_help="Print metrics for Prometheus.")
-@option(
+@several(
     "--label labels",
     "NAME=VALUE",
     "A label for every metric, such as cluster=a; may be given several times.",
-    multiple=True,
     callback=_read_labels,
 )
 @option("--backup", "TARGET", "A backup of the store, to measure it too.")

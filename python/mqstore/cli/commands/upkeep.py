@@ -19,6 +19,7 @@ from mqstore.cli.options import (
     open_to_change,
     option,
     output_options,
+    several,
     storage_option,
     store_argument,
     threads_option,
@@ -140,11 +141,10 @@ _TOPIC_COLUMNS = columns(
 
 @command("rebuild", short_help="Make queues and index again from the log.")
 @store_argument
-@option(
+@several(
     "--what",
     ["consumequeue", "index", "topics"],
     "Only this; queues and index if left out. May be repeated; topics (topics.json) goes alone.",
-    multiple=True,
 )
 @topics_option("Only this topic's queues; may be repeated. The index always has all topics.")
 @option("--out", "DIR", "Make them in this new or empty folder; the store is only read.")
