@@ -241,11 +241,16 @@ topic_option = option(
 """``-t TOPIC``, once."""
 
 
-def topics_option(
-    text: str = "Only this topic; repeat -t for several.", *, required: bool = False
-) -> Decorator:
+def topics_option(text: str = "Only this topic; repeat -t for several.", **more: Any) -> Decorator:
     """``-t TOPIC``, as often as there are topics."""
-    return several("-t --topic topics", "TOPIC", text, required=required)
+    return several("-t --topic topics", "TOPIC", text, **more)
+
+
+def or_none(
+    _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """The values of a repeatable option; ``None`` without one, as functions take all."""
+    return given or None
 
 
 allow_empty_option = flag("--allow-empty", "Go on where a topic, filter or rule matches nothing.")

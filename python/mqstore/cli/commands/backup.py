@@ -17,6 +17,7 @@ from mqstore.cli.options import (
     flag,
     health_option,
     option,
+    or_none,
     output_options,
     storage_option,
     store_argument,
@@ -172,13 +173,11 @@ def snapshots_command(output: Output, target: str, check: bool, **options: Any) 
 @option("--at", "TIME", "The store as it was then.")
 @option("--snapshot", "ID", "The store as of a snapshot.")
 @option("--to-offset", "OFFSET", "The log's end.")
-@topics_option()
+@topics_option(callback=or_none)
 @flag("--dry-run", "Only print the plan.")
 @storage_option
 @output_options
-def restore_command(
-    output: Output, target: str, store: str, topics: tuple[str, ...], **options: Any
-) -> int:
+def restore_command(output: Output, target: str, store: str, **options: Any) -> int:
     """Make a store of a moment of a backup, the newest snapshot's if none is given.
 
     STORE must be empty or not there. The store is verified at the end; an interrupted restore goes
@@ -187,7 +186,7 @@ def restore_command(
     if sum(options[name] is not None for name in ("at", "snapshot", "to_offset")) > 1:
         raise click.UsageError("--at, --snapshot and --to-offset exclude each other.")
     with progress("restoring") as advance:
-        report = mqstore.restore(target, store, topics=topics or None, progress=advance, **options)
+        report = mqstore.restore(target, store, progress=advance, **options)
     output.document(report, lambda: _restore_lines(report))
     return int(any(finding.severity != "info" for finding in report.findings))
 

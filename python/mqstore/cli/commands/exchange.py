@@ -24,6 +24,7 @@ from mqstore.cli.options import (
     flag,
     open_store,
     option,
+    or_none,
     read_argument,
     read_command,
     several,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     "How the messages are written; parquet and arrow need mqstore[parquet].",
     default="jsonl",
 )
-@topics_option()
+@topics_option(callback=or_none)
 @tags_option
 @begin_end_options
 @option(
@@ -71,12 +72,7 @@ if TYPE_CHECKING:
 @flag("--skip-damage", "The same as --on-error skip.")
 @allow_empty_option
 def export_command(
-    output: Output,
-    store: str,
-    target: str,
-    topics: tuple[str, ...],
-    skip_damage: bool,
-    **options: Any,
+    output: Output, store: str, target: str, skip_damage: bool, **options: Any
 ) -> int:
     """Write a store's messages to the new folder TARGET, its configuration and offsets with them.
 
@@ -85,9 +81,7 @@ def export_command(
     if skip_damage and options["on_error"] == "raise":
         options["on_error"] = "skip"
     with refusals(), progress("exporting") as advance:
-        report = mqstore.export_store(
-            store, target, topics=topics or None, progress=advance, **options
-        )
+        report = mqstore.export_store(store, target, progress=advance, **options)
     output.document(report, lambda: report_lines(report))
     is_listed = options["on_error"] == "report"
     lists = f"`{target}/damage.jsonl`" if is_listed else "`mqstore verify`"
@@ -133,9 +127,14 @@ _MOST_SHOWN = 20
 
 @read_command("copy", short_help="Copy a store or a part of it into a new one.")
 @click.argument("out", type=click.Path())
-@topics_option()
+@topics_option(callback=or_none)
 @tags_option
-@several("--key keys", "KEY", "Only messages with this key; repeat --key for several.")
+@several(
+    "--key keys",
+    "KEY",
+    "Only messages with this key; repeat --key for several.",
+    callback=or_none,
+)
 @begin_end_options
 @flag("--renumber", "Number each queue from 0 on.")
 @option(
@@ -147,14 +146,7 @@ _MOST_SHOWN = 20
     "Replace by zeros, or drop, bodies and properties that no rule of --redact replaces.",
 )
 @allow_empty_option
-def copy_command(
-    output: Output,
-    store: str,
-    out: str,
-    topics: tuple[str, ...],
-    keys: tuple[str, ...],
-    **options: Any,
-) -> None:
+def copy_command(output: Output, store: str, out: str, **options: Any) -> None:
     """Copy a store, or the messages asked for, into the new store OUT, which a broker can serve.
 
     Configuration and consumer offsets come along. Queue offsets stay; where a message was left out
@@ -162,9 +154,7 @@ def copy_command(
     deleted stays deleted, unless --topic names it.
     """
     with refusals(), progress("copying") as advance:
-        report = mqstore.copy(
-            store, out, topics=topics or None, keys=keys or None, progress=advance, **options
-        )
+        report = mqstore.copy(store, out, progress=advance, **options)
     output.document(report, lambda: _copy_lines(report))
 
 
