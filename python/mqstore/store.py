@@ -42,7 +42,7 @@ FRESH_S = 1.0
 """Greatest age of a listing with which a store is opened."""
 _BEGINNING = threading.Lock()
 _NO_OPTIONS = ("at", "snapshot", "cache_dir", "cache_bytes")
-_DATABASES = (
+DATABASES = (
     "consumequeue",
     "consumequeue_rocksdb",
     "rocksdbstore",
@@ -52,6 +52,7 @@ _DATABASES = (
     "config/metadata",
     "config/rdb",
 )
+"""Folders of RocksDB that hold queues, the index (``rocksdbstore``) or the broker's tables."""
 
 
 class Store(_native.Store):
@@ -399,7 +400,7 @@ def _is_own(root: str) -> bool:
 
 def _has_databases(path: str | os.PathLike[str]) -> bool:
     """Whether queues or the broker's tables lie in RocksDB."""
-    return any(Path(path, folder, "CURRENT").is_file() for folder in _DATABASES)
+    return any(Path(path, folder, "CURRENT").is_file() for folder in DATABASES)
 
 
 def _wants_database(config: ConfigLike) -> bool:

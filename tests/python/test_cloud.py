@@ -260,10 +260,13 @@ def test_store_in_rocksdb_is_copied_into_the_cache(
     assert len([*cache.iterdir()]) == 2
 
 
-def test_store_in_rocksdb_is_refused(memory: Callable[[Path], str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["consumequeue", "config/rdb"])
+def test_store_in_rocksdb_is_refused(
+    folder: str, memory: Callable[[Path], str], tmp_path: Path
+) -> None:
     (tmp_path / "commitlog").mkdir()
-    (tmp_path / "consumequeue").mkdir()
-    (tmp_path / "consumequeue" / "CURRENT").write_text("MANIFEST-1")
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "CURRENT").write_text("MANIFEST-1")
     with pytest.raises(mqstore.UnsupportedError, match="copy the whole store to a local folder"):
         mqstore.open(memory(tmp_path))
 

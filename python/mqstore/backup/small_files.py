@@ -14,7 +14,7 @@ import mqstore
 from mqstore import _native
 from mqstore.backup.snapshot import can_keep
 from mqstore.backup.source import names_in
-from mqstore.store import _DATABASES
+from mqstore.store import DATABASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +44,7 @@ def small_files(
         names += dict.fromkeys(f"{folder}/{name}" for name in found)
     for name in names:
         path = root / name
-        if name.endswith(".tmp") or name in _DATABASES:
+        if name.endswith(".tmp") or name in DATABASES:
             continue
         if path.is_symlink() or path.is_dir():
             skipped.append(f"{name!a}: a {'link' if path.is_symlink() else 'folder'}")
@@ -74,7 +74,7 @@ def left_out_names(root: Path, *, redact: str | None) -> Iterator[str]:
         if name in (*_WHOLE, *below, *_MADE_AGAIN, *QUEUES, "commitlog", "index"):
             continue
         yield f"{name}: {'no file of a store' if known is None else known[1]}"
-    for name in _DATABASES:
+    for name in DATABASES:
         if (root / name / "CURRENT").is_file():
             made = "offsets are kept as consumerOffset.json" if "Offsets" in name else ""
             yield f"{name}: a database of RocksDB; {made or 'its rows are made from the log'}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mqstore import _native
 from mqstore.results import Diagnosis, DoctorReport, Finding, VerifyReport
 from mqstore.store import (
-    _DATABASES,
+    DATABASES,
     _broker_conf,
     _judged_settings,
     _wants_database,
@@ -32,7 +32,7 @@ def _databases(
 ) -> AbstractContextManager[Databases | None]:
     """The reader of a store's databases; ``None`` where there are none, nor should be."""
     names: list[str] = []
-    for folder in _DATABASES:
+    for folder in DATABASES:
         with contextlib.suppress(OSError):
             names += [found.name for found in below(path, folder).iterdir()]
     is_there = any(name == "CURRENT" or name.startswith("MANIFEST-") for name in names)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from mqstore.errors import NotAStoreError, StoreIOError, UnsupportedError
 from mqstore.files.object_cache import WalkedObjects
 from mqstore.files.request_threads import CALLED, ENDING, SIGNAL_CHECK_S, request_threads
+from mqstore.store import DATABASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,15 +47,6 @@ _LEFT_AHEAD_S = 30.0
 _PAGE = 1000
 """Objects that one list request names."""
 _STATUS = re.compile(r"status code: (\d{3})")
-# Databases of queues and of the broker's tables: without them answers would lack something.
-_DATABASES = (
-    "consumequeue",
-    "consumequeue_rocksdb",
-    "config/topics",
-    "config/subscriptionGroups",
-    "config/consumerOffsets",
-    "config/metadata",
-)
 
 
 class IoCounts(NamedTuple):
@@ -120,7 +112,9 @@ class _Objects:
         if not found:
             raise self._missing()
         names = {name for name, *_ in found}
-        database = next((name for name in _DATABASES if f"{name}/CURRENT" in names), None)
+        # Without its index a store's log is searched, so nothing is missing.
+        needed = (name for name in DATABASES if name != "rocksdbstore")
+        database = next((name for name in needed if f"{name}/CURRENT" in names), None)
         if database is not None:
             self.in_database = found
             what = (
