@@ -1,7 +1,6 @@
 //! Topics that a broker creates for itself, and deleted topics: their messages stay in the log
 //! until it expires, but neither table nor queue folder names them.
 
-use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::is_broker_topic;
@@ -47,16 +46,11 @@ pub fn is_system(topic: &[u8]) -> bool {
 }
 
 /// By table and folders.
-pub(super) fn is_deleted(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    table: &TopicTable,
-    topic: &[u8],
-) -> bool {
+pub(super) fn is_deleted(paths: &StorePaths, table: &TopicTable, topic: &[u8]) -> bool {
     let Ok(name) = std::str::from_utf8(topic) else { return false };
     let folders = [paths.consume_queue(), paths.batch_consume_queue()];
     table.get(name).is_none()
         && is_broker_topic(topic)
         && !is_system(topic)
-        && folders.iter().all(|dir| matches!(storage.kind(&dir.join(name)), Ok(None)))
+        && folders.iter().all(|dir| matches!(paths.storage.kind(&dir.join(name)), Ok(None)))
 }

@@ -37,7 +37,7 @@ pub fn recover(
     if what == Recover::Plan {
         return plan::plan(path, config, &storage, progress);
     }
-    owner::check(&*storage, &StorePaths::new(path, &config))?;
+    owner::check(&StorePaths::new(Arc::clone(&storage), path, &config))?;
     let config = StoreConfig { deletes_by_itself: false, ..config };
     let (clock, drop) = (Arc::new(SystemClock), what == Recover::DropBeyond);
     let store = MessageStore::open_cutting(path, config, storage, clock, drop, progress)?;
@@ -79,7 +79,7 @@ pub fn clean(
     backed_up_to: Option<u64>,
 ) -> Result<CleanReport> {
     if !dry_run {
-        owner::check(&Os, &StorePaths::new(path, &config))?;
+        owner::check(&StorePaths::new(Arc::new(Os), path, &config))?;
     }
     let mode = if dry_run { OpenMode::Read } else { OpenMode::ReadWrite };
     // Files that the report does not name stay.

@@ -1,6 +1,7 @@
 //! Functions over bytes and text, and two over a store's files.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -414,8 +415,8 @@ pub(crate) fn _check_owner(
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<()> {
-    let paths = StorePaths::new(&path, &settings);
-    Ok(py.detach(|| owner::check(&Os, &paths))?)
+    let paths = StorePaths::new(Arc::new(Os), &path, &settings);
+    Ok(py.detach(|| owner::check(&paths))?)
 }
 
 /// Replaces a file, or makes it and its folders: atomically and durably.

@@ -371,8 +371,8 @@ impl MessageStore {
     /// Releases of RocketMQ that can have written the store.
     pub fn versions(&self) -> Result<Versions> {
         self.files.check_open()?;
-        let StoreFiles { storage, paths, log, index, .. } = &*self.files;
-        version::read_marks(&**storage, paths, log, index.as_deref())
+        let StoreFiles { paths, log, index, .. } = &*self.files;
+        version::read_marks(paths, log, index.as_deref())
     }
 
     /// Queries messages by the whole text of their tags, given as the key. If the index has no
@@ -391,7 +391,7 @@ impl MessageStore {
     }
 
     pub(crate) fn query_all(&self, query: &KeyQuery<'_>, by: IndexType) -> Result<QueryResult> {
-        let (entered, unread) = topics::entered(&*self.files.storage, &self.files.paths)?;
+        let (entered, unread) = topics::entered(&self.files.paths)?;
         let queues = self.queue_names()?;
         let mut topics: Vec<&[u8]> = queues.iter().map(|(topic, _)| &**topic).collect();
         topics.extend(entered.kinds.keys().map(|topic| &**topic));
@@ -544,7 +544,7 @@ impl MessageStore {
     /// Disk usage of the store.
     #[must_use]
     pub fn disk_use(&self) -> DiskUse {
-        DiskUse::now(&*self.files.storage, &self.files.paths)
+        DiskUse::now(&self.files.paths)
     }
 
     /// Plans [`MessageStore::clean_step`] without a change.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use hashbrown::HashSet;
 
 use crate::error::{Error, Result};
-use crate::files::Storage;
 use crate::format::config::tables::{self, TopicConfig};
 use crate::format::queue::is_broker_topic;
 use crate::locks::Mutex;
@@ -49,13 +48,12 @@ impl NewTopics {
     /// [`NewTopics::save`] without the table's lock: an append to a new queue enters it there.
     pub(crate) fn save_unlocked(
         table: &Mutex<Self>,
-        storage: &dyn Storage,
         paths: &StorePaths,
         now_ms: i64,
     ) -> Result<()> {
         let fresh = std::mem::take(&mut table.lock().fresh);
         let mut taken = Self { fresh, left_out: None };
-        let saved = taken.save(storage, paths, now_ms);
+        let saved = taken.save(paths, now_ms);
         table.lock().merge(taken);
         saved
     }
@@ -73,13 +71,13 @@ impl NewTopics {
         self.left_out.as_deref()
     }
 
-    fn save(&mut self, storage: &dyn Storage, paths: &StorePaths, now_ms: i64) -> Result<()> {
+    fn save(&mut self, paths: &StorePaths, now_ms: i64) -> Result<()> {
         if self.fresh.is_empty() {
             return Ok(());
         }
         let path = paths.topics();
         let (mut table, before) =
-            match config_file::load(storage, &path, tables::TopicTable::parse)? {
+            match config_file::load(paths.storage(), &path, tables::TopicTable::parse)? {
                 Some(loaded) => loaded.for_writing()?,
                 None => Default::default(),
             };
@@ -104,7 +102,7 @@ impl NewTopics {
             changed = true;
         }
         if changed {
-            match config_file::write(storage, &path, before.as_deref(), &table.to_bytes()) {
+            match config_file::write(paths.storage(), &path, before.as_deref(), &table.to_bytes()) {
                 // Messages are safe; only a broker will not serve these topics at once.
                 Err(error @ Error::Unsupported { .. }) => {
                     self.left_out = Some(format!("{error}; new topics are not entered"));
@@ -136,12 +134,12 @@ impl Entered {
 }
 
 /// Reads the topics, and why neither the table nor its backup is readable.
-pub fn entered(storage: &dyn Storage, paths: &StorePaths) -> Result<(Entered, Option<String>)> {
+pub fn entered(paths: &StorePaths) -> Result<(Entered, Option<String>)> {
     let read = |bytes: &[u8]| {
         let mut entered = Entered::default();
         tables::TopicTable::configs(bytes, |topic| entered.add(&topic)).map(|()| entered)
     };
-    match config_file::load(storage, &paths.topics(), read) {
+    match config_file::load(paths.storage(), &paths.topics(), read) {
         Ok(None) => Ok((Entered::default(), None)),
         Ok(Some(loaded)) => {
             let warning = loaded.warning().map(str::to_owned);
@@ -165,6 +163,8 @@ pub fn kinds_in(table: &tables::TopicTable) -> TopicKinds {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::config::StoreConfig;
     use crate::files::Os;
@@ -176,16 +176,16 @@ mod tests {
     #[test]
     fn topics_are_entered_with_as_many_queues_as_are_used() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        let paths = StorePaths::new(Arc::new(Os), dir.path(), &StoreConfig::default());
         let mut table = NewTopics::default();
-        table.save(&Os, &paths, 1).unwrap();
+        table.save(&paths, 1).unwrap();
         assert!(!paths.topics().exists());
         table.note_use(b"a", 0, QueueKind::Plain);
         table.note_use(b"b", 7, QueueKind::Plain);
         table.note_use(b"b", 2, QueueKind::Plain);
         table.note_use(b"c", 0, QueueKind::Batch);
         table.note_use(b"no broker takes this", 0, QueueKind::Plain);
-        table.save(&Os, &paths, 1).unwrap();
+        table.save(&paths, 1).unwrap();
         let queues = |name| saved(&paths).get(name).map(|topic| topic.write_queue_nums);
         assert_eq!((queues("a"), queues("b")), (Some(4), Some(8)));
         let batch = |name| saved(&paths).get(name).unwrap().is_batch_queue();
@@ -193,14 +193,14 @@ mod tests {
         assert_eq!(queues("no broker takes this"), None);
         table.note_use(b"a", 9, QueueKind::Plain);
         table.note_use(b"b", 1, QueueKind::Plain);
-        table.save(&Os, &paths, 2).unwrap();
+        table.save(&paths, 2).unwrap();
         assert_eq!((queues("a"), queues("b")), (Some(10), Some(8)));
     }
 
     #[test]
     fn a_table_that_would_be_too_large_to_read_again_stays_and_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        let paths = StorePaths::new(Arc::new(Os), dir.path(), &StoreConfig::default());
         std::fs::create_dir(paths.config()).unwrap();
         let filler = "x".repeat(crate::format::config::json::MAX_LEN - 80);
         let text = format!("{{\"topicConfigTable\":{{}},\"filler\":\"{filler}\"}}");
@@ -208,7 +208,7 @@ mod tests {
         let mut table = NewTopics::default();
         table.note_use(b"a", 0, QueueKind::Plain);
         assert_eq!(table.left_out(), None);
-        table.save(&Os, &paths, 1).unwrap();
+        table.save(&paths, 1).unwrap();
         assert!(table.left_out().unwrap().contains("new topics are not entered"));
         assert!(saved(&paths).get("a").is_none());
         assert_eq!(std::fs::read(paths.topics()).unwrap().len(), text.len());
@@ -217,17 +217,17 @@ mod tests {
     #[test]
     fn topics_of_the_file_are_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        let paths = StorePaths::new(Arc::new(Os), dir.path(), &StoreConfig::default());
         std::fs::create_dir(paths.config()).unwrap();
         let text = r#"{"topicConfigTable":{"a":{"topicName":"a","readQueueNums":8,
             "writeQueueNums":8,"perm":4,"attributes":{"queue.type":"BatchCQ"}}},"x":1}"#;
         std::fs::write(paths.topics(), text).unwrap();
         let mut table = NewTopics::default();
         table.note_use(b"a", 0, QueueKind::Plain);
-        table.save(&Os, &paths, 1).unwrap();
+        table.save(&paths, 1).unwrap();
         assert_eq!(std::fs::read_to_string(paths.topics()).unwrap(), text);
         table.note_use(b"b", 0, QueueKind::Plain);
-        table.save(&Os, &paths, 1).unwrap();
+        table.save(&paths, 1).unwrap();
         let a = saved(&paths).get("a").unwrap();
         assert!(a.is_batch_queue() && a.perm == 4 && a.write_queue_nums == 8);
     }
@@ -235,12 +235,12 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        let paths = StorePaths::new(Arc::new(Os), dir.path(), &StoreConfig::default());
         std::fs::create_dir(paths.config()).unwrap();
         std::fs::write(paths.topics(), "{").unwrap();
         let mut table = NewTopics::default();
         table.note_use(b"a", 0, QueueKind::Plain);
-        assert!(table.save(&Os, &paths, 1).is_err());
+        assert!(table.save(&paths, 1).is_err());
         assert_eq!(std::fs::read_to_string(paths.topics()).unwrap(), "{");
     }
 }

@@ -36,11 +36,11 @@ fn killed(flush: FlushDiskType, flushed: Range<usize>, more: Range<usize>) -> Ho
 }
 
 fn paths(home: &Home) -> StorePaths {
-    StorePaths::new(home.path(), &home.config)
+    StorePaths::new(Arc::new(Os), home.path(), &home.config)
 }
 
 fn place(home: &Home) -> u64 {
-    Mark::read(&Os, &paths(home)).unwrap().unwrap().offset
+    Mark::read(&paths(home)).unwrap().unwrap().offset
 }
 
 /// Opens a store for writing, with the flushed part cut where it is damaged if `cut` is set.

@@ -184,7 +184,8 @@ fn appending_goes_on_while_another_process_writes_offsets() {
     of_158_bytes(&store).unwrap();
     let group = ConsumerGroup::open(Arc::clone(&store), "readers", Begin::Earliest).unwrap();
     group.seek("FooBar", 0, 1).unwrap();
-    let other = OffsetsLock::take_beside(&Os, &StorePaths::new(home.path(), &sync())).unwrap();
+    let other =
+        OffsetsLock::take_beside(&StorePaths::new(Arc::new(Os), home.path(), &sync())).unwrap();
     let goes_on = thread::scope(|scope| {
         let before = stage.count(Call::TryLock);
         let committing = scope.spawn(|| group.commit());

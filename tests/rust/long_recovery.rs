@@ -141,8 +141,8 @@ fn damage_ends_the_log_where_a_short_walk_would_end_it() {
 
 /// The queues of a home, of which there are none yet.
 fn no_queues(home: &Home) -> QueueTable {
-    let paths = StorePaths::new(home.path(), &home.config);
-    let layout = queue_layout(&Os, &paths, &home.config).unwrap();
+    let paths = StorePaths::new(Arc::new(Os), home.path(), &home.config);
+    let layout = queue_layout(&paths, &home.config).unwrap();
     let layout = QueueLayout { dir: home.path().join("none"), ..layout };
     let kinds = Default::default();
     QueueTable::load(Arc::new(Os), layout, kinds, Access::Read).unwrap()

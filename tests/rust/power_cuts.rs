@@ -192,9 +192,9 @@ fn live(seed: u64, flush: FlushDiskType) -> Vec<Cut> {
 /// Whether a store on that disk was opened by its seal.
 fn was_sealed(image: &Image, opened: &MessageStore) -> bool {
     let (storage, config) = (Disk::of(image).storage(), opened.config());
-    let paths = StorePaths::new(Path::new(ROOT), config);
+    let paths = StorePaths::new(storage, Path::new(ROOT), config);
     opened.recovery().unwrap().mode == RecoveryMode::Clean
-        && Seal::holding(&*storage, &paths, config)
+        && Seal::holding(&paths, config)
             .unwrap()
             .is_some_and(|seal| seal.end == opened.end_offset())
 }

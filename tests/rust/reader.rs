@@ -312,9 +312,9 @@ fn a_reader_misses_no_entry_beside_a_writer_that_recovers() {
     let store = whole.create();
     whole.fill(&store, 0..40);
     store.wait_dispatched().unwrap();
-    let paths = StorePaths::new(whole.path(), &config);
+    let paths = StorePaths::new(Arc::new(Os), whole.path(), &config);
     let began = Instant::now();
-    while Mark::written_queues(&Os, &paths).ok() != Some(store.end_offset()) {
+    while Mark::written_queues(&paths).ok() != Some(store.end_offset()) {
         assert!(began.elapsed() < Duration::from_secs(60), "no thread writes the queues");
         std::thread::yield_now();
     }
@@ -354,7 +354,7 @@ fn a_reader_misses_no_entry_when_a_writer_is_open_again_while_queues_are_listed(
     let store = whole.create();
     whole.fill(&store, 0..4);
     store.flush().unwrap();
-    let paths = StorePaths::new(whole.path(), &config);
+    let paths = StorePaths::new(Arc::new(Os), whole.path(), &config);
     let earlier = fs::read(paths.mark()).unwrap();
     whole.fill(&store, 4..40);
     store.flush().unwrap();
@@ -363,11 +363,11 @@ fn a_reader_misses_no_entry_when_a_writer_is_open_again_while_queues_are_listed(
     copy_folder(whole.path(), left.path());
     store.close().unwrap();
     // A writer that is killed has written some of its queues.
-    let paths = StorePaths::new(left.path(), &small());
+    let paths = StorePaths::new(Arc::new(Os), left.path(), &small());
     put_slot_back(&paths.mark(), &earlier);
     let (file, position) = left.queue_file(0, 9);
     crate::support::patch(&file, position, &[0; 20]);
-    let killed = StoreLock::take(&Os, &paths).unwrap();
+    let killed = StoreLock::take(&paths).unwrap();
     killed.serve(&paths).unwrap();
     let reader = left.read();
     let ends =
@@ -401,10 +401,10 @@ fn a_writer_that_found_the_disk_full_at_open_serves_later() {
     store.close().unwrap();
     let (file, _) = left.queue_file(0, 0);
     fs::remove_file(&file).unwrap();
-    let paths = StorePaths::new(left.path(), &small());
+    let paths = StorePaths::new(Arc::new(Os), left.path(), &small());
     stage.fail(Call::Create, "consumequeue", 0, nix::libc::ENOSPC);
     let store = left.write();
-    let holder = || StoreLock::holder(&Os, &paths);
+    let holder = || StoreLock::holder(&paths);
     assert_eq!(holder(), Some(Holder::Opening));
     stage.heal();
     store.flush().unwrap();
@@ -417,23 +417,23 @@ fn a_writer_that_found_the_disk_full_at_open_serves_later() {
 fn a_writer_is_never_taken_for_a_broker() {
     const TURNS: usize = 2000;
     let dir = tempfile::tempdir().unwrap();
-    let paths = StorePaths::new(dir.path(), &small());
+    let paths = StorePaths::new(Arc::new(Os), dir.path(), &small());
     let (turns, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while turns.load(Ordering::Relaxed) < TURNS {
-                    let Ok(lock) = StoreLock::take(&Os, &paths) else { continue };
-                    assert_eq!(StoreLock::holder(&Os, &paths), Some(Holder::Opening));
+                    let Ok(lock) = StoreLock::take(&paths) else { continue };
+                    assert_eq!(StoreLock::holder(&paths), Some(Holder::Opening));
                     lock.serve(&paths).unwrap();
-                    assert_eq!(StoreLock::holder(&Os, &paths), Some(Holder::Writer));
+                    assert_eq!(StoreLock::holder(&paths), Some(Holder::Writer));
                     turns.fetch_add(1, Ordering::Relaxed);
                 }
                 over.store(true, Ordering::Relaxed);
             });
         }
         while !over.load(Ordering::Relaxed) {
-            assert_ne!(StoreLock::holder(&Os, &paths), Some(Holder::Broker));
+            assert_ne!(StoreLock::holder(&paths), Some(Holder::Broker));
         }
     });
 }

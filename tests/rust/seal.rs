@@ -184,10 +184,11 @@ fn a_store_that_was_not_closed_is_read_whatever_its_seal_says() {
 fn a_seal_past_the_log_is_not_believed() {
     for beyond in [0, 1 << 40] {
         let put = |home: &Home| {
-            let (paths, store) = (StorePaths::new(home.path(), &home.config), home.read());
+            let paths = StorePaths::new(Arc::clone(&home.storage), home.path(), &home.config);
+            let store = home.read();
             let newest_ms = START_MS;
             let end = store.end_offset() + beyond;
-            Seal::put(&*home.storage, &paths, store.config(), end, newest_ms).unwrap();
+            Seal::put(&paths, store.config(), end, newest_ms).unwrap();
         };
         let (home, end, read) = opening(100, put);
         // One that ends with the log is believed.

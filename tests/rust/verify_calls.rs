@@ -126,8 +126,9 @@ fn the_layout_of_the_index_is_told_by_the_files_that_can_be_read() {
     let config =
         StoreConfig { max_hash_slot_num: None, max_index_num: None, ..home.config.clone() };
     let files: Vec<_> = home.index_files().iter().map(|path| below(&home, path)).collect();
-    let paths = StorePaths::new(home.path(), &config);
-    let layout = |stage: &Arc<Staged>| index_layout(&*stage.storage(), &paths, &config);
+    let layout = |stage: &Arc<Staged>| {
+        index_layout(&StorePaths::new(stage.storage(), home.path(), &config), &config)
+    };
     let whole = layout(&Staged::new()).unwrap().unwrap();
     for call in [Call::Open, Call::Read] {
         let stage = Staged::new();

@@ -63,24 +63,21 @@ pub(super) fn not_readable(refused: &[PathBuf], paths: &StorePaths) -> NextStart
 }
 
 /// Findings with which RocketMQ does not start (`MappedFileQueue#load`, `ConsumeQueue#load`).
-pub(super) fn obstacles(
-    storage: &dyn Storage,
-    findings: &[Finding],
-    paths: &StorePaths,
-) -> Vec<String> {
+pub(super) fn obstacles(findings: &[Finding], paths: &StorePaths) -> Vec<String> {
     // Without the table a topic is not known to have batches.
-    let has_batches = storage.list(&paths.batch_consume_queue()).is_ok_and(|dir| !dir.is_empty());
+    let has_batches =
+        paths.storage.list(&paths.batch_consume_queue()).is_ok_and(|dir| !dir.is_empty());
     let is_obstacle = |found: &&Finding| match found.code {
         Code::FileLength => is_in_log(found, paths) || is_in_queues(found),
         Code::StrayName => {
             is_stray_file(found, paths)
-                && !is_deleted(storage, &paths.root().join(&found.path))
+                && !is_deleted(paths.storage(), &paths.root().join(&found.path))
                 && (is_in_log(found, paths) || found.path.components().count() > TOPIC_FILE)
         }
         Code::OffsetsGone if [NO_OFFSET, OTHER_OFFSETS].contains(&&*found.found) => false,
         Code::ConfigUnreadable | Code::OffsetsGone => {
             let backup = config_file::backup_of(&paths.root().join(&found.path));
-            let backup = config_file::read_json(storage, &backup);
+            let backup = config_file::read_json(paths.storage(), &backup);
             backup.is_ok_and(|bytes| bytes.is_some_and(|bytes| !bytes.is_empty()))
         }
         Code::QueueFileEmpty | Code::ConfigKind | Code::ConfigSize => true,
@@ -88,7 +85,7 @@ pub(super) fn obstacles(
         // Each start opens the checkpoint, one after a crash the index.
         Code::NoRegularFile => {
             let path = paths.root().join(&found.path);
-            let crashed = || lock::was_aborted(storage, paths).unwrap_or(false);
+            let crashed = || lock::was_aborted(paths).unwrap_or(false);
             path == paths.checkpoint() || (path == paths.index() && crashed())
         }
         _ => false,
@@ -112,8 +109,8 @@ pub(super) fn is_deleted(storage: &dyn Storage, path: &Path) -> bool {
     path.file_name() == last && length().is_ok_and(|length| length == 0)
 }
 
-pub(super) fn is_in_the_way(storage: &dyn Storage, found: &Finding, paths: &StorePaths) -> bool {
-    let kind = storage.kind(&paths.root().join(&found.path));
+pub(super) fn is_in_the_way(found: &Finding, paths: &StorePaths) -> bool {
+    let kind = paths.storage.kind(&paths.root().join(&found.path));
     let is_spare = found.code == Code::FileTwin && found.offset.is_none();
     (is_spare || matches!(found.code, Code::StrayName | Code::NoRegularFile))
         && matches!(kind, Ok(Some(FileKind::File | FileKind::Directory)))
@@ -125,30 +122,31 @@ pub(super) fn is_in_log(found: &Finding, paths: &StorePaths) -> bool {
 }
 
 pub(super) fn foresee(
-    storage: &dyn Storage,
     paths: &StorePaths,
     (log, config): (&CommitLog, &StoreConfig),
     release: Release,
     queues: Option<&QueueTable>,
 ) -> Result<NextStart> {
     // A non-file of that name prevents any start and has its own finding.
-    let crashed = lock::was_aborted(storage, paths).unwrap_or(false);
-    let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read);
+    let crashed = lock::was_aborted(paths).unwrap_or(false);
+    let checkpoint = StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read);
     let checkpoint = checkpoint.map_or_else(|_| CheckpointFields::default(), |read| read.fields);
-    let doomed = if crashed { doomed(storage, &paths.index(), &checkpoint)? } else { Vec::new() };
+    let doomed =
+        if crashed { doomed(paths.storage(), &paths.index(), &checkpoint)? } else { Vec::new() };
     // The end of the last message with a queue entry.
     let reach = queues.and_then(|table| table.all().iter().map(|q| q.max_physical_offset()).max());
     let reach = (!crashed).then_some(reach.unwrap_or(-1));
     let delivered_again = match queues {
-        Some(queues) => delivered_again(storage, paths, (log, queues))?,
+        Some(queues) => delivered_again(paths, (log, queues))?,
         None => 0,
     };
-    let (from, bytes) = recovery::range(storage, (log, config), &checkpoint, release, reach);
+    let (from, bytes) =
+        recovery::range(paths.storage(), (log, config), &checkpoint, release, reach);
     Ok(NextStart { crashed, from, bytes, doomed, delivered_again, ..NextStart::default() })
 }
 
-pub(super) fn work(start: &NextStart, storage: &dyn Storage, paths: &StorePaths) -> Result<String> {
-    let queue_files = count_files(storage, &paths.consume_queue(), 3)?;
+pub(super) fn work(start: &NextStart, paths: &StorePaths) -> Result<String> {
+    let queue_files = count_files(paths.storage(), &paths.consume_queue(), 3)?;
     Ok(format!(
         "the file `abort`; RocketMQ's start reads {} bytes of log from physical offset {} on, and \
          the ends of queues in {queue_files} files",
@@ -201,28 +199,24 @@ const DEEPEST: usize = 3;
 const MOST: usize = 100;
 
 /// Folders that a start needs and this user may not read, and files if asked; at most a hundred.
-pub(in crate::care) fn refused(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    files: bool,
-) -> Vec<PathBuf> {
+pub(in crate::care) fn refused(paths: &StorePaths, files: bool) -> Vec<PathBuf> {
     let mut refused = Vec::new();
     // Also checks whether the root can be searched.
-    if is_denied(&storage.list(paths.root())) {
+    if is_denied(&paths.storage.list(paths.root())) {
         return vec![paths.root().to_owned()];
     }
     let wheel = paths.root().join("timerwheel");
     for file in [paths.checkpoint(), paths.abort(), wheel] {
-        if files && storage.kind(&file).is_ok_and(|kind| kind == Some(FileKind::File)) {
-            add_file(storage, file, &mut refused);
+        if files && paths.storage.kind(&file).is_ok_and(|kind| kind == Some(FileKind::File)) {
+            add_file(paths.storage(), file, &mut refused);
         }
     }
     let queues = paths::QUEUE_FOLDERS.iter().map(|name| paths.root().join(name));
     let log = paths.commit_log().iter().cloned();
     let timers = paths.root().join("timerlog");
     for dir in log.chain(queues).chain([paths.index(), paths.config(), timers]) {
-        match folder_at(storage, &dir, false) {
-            Ok(Ok(true)) => add_folder(storage, &dir, (files, DEEPEST), &mut refused),
+        match folder_at(paths.storage(), &dir, false) {
+            Ok(Ok(true)) => add_folder(paths.storage(), &dir, (files, DEEPEST), &mut refused),
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
                 refused.push(dir);
             }
@@ -284,13 +278,14 @@ pub(in crate::care) fn owner_command(path: &Path, paths: &StorePaths) -> Option<
 /// Delayed messages that were due before the newest message, and that a start delivers again: a level
 /// without an offset begins at its queue's first message (`ScheduleMessageService#start`).
 pub(super) fn delivered_again(
-    storage: &dyn Storage,
     paths: &StorePaths,
     (log, queues): (&CommitLog, &QueueTable),
 ) -> Result<u64> {
     let path = paths.config().join("delayOffset.json");
     // An unreadable table keeps RocketMQ from starting, and has its own finding.
-    let Ok(offsets) = config_file::load(storage, &path, parse_delay_offsets) else { return Ok(0) };
+    let Ok(offsets) = config_file::load(paths.storage(), &path, parse_delay_offsets) else {
+        return Ok(0);
+    };
     let offsets = offsets.map(|loaded| loaded.table).unwrap_or_default();
     let (mut again, mut newest_ms) = (0, None);
     for queue in queues.all() {

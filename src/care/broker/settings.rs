@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::config::table::{Kind, SETTINGS, Setting};
 use crate::error::{Error, Result};
-use crate::files::Storage;
 use crate::store::folder::found;
 use crate::store::folder::paths::StorePaths;
 use crate::store::open::inspect;
@@ -94,7 +93,6 @@ const SIZES: [(&str, Size); 4] = [
 /// The settings without file sizes that the files contradict, and those. RocketMQ does not load files
 /// of another size (`MappedFileQueue#doLoad`).
 pub(crate) fn proven(
-    storage: &Arc<dyn Storage>,
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<(StoreConfig, Vec<WrongSize>)> {
@@ -105,16 +103,14 @@ pub(crate) fn proven(
         let mut alone = StoreConfig::default();
         *size(&mut alone) = *size(&mut config);
         let read = match name {
-            "mapped_file_size_commit_log" => {
-                found::commit_log_file_size(storage, paths, &alone).map(drop)
-            }
-            _ => inspect::queue_layout(&**storage, paths, &alone).map(drop),
+            "mapped_file_size_commit_log" => found::commit_log_file_size(paths, &alone).map(drop),
+            _ => inspect::queue_layout(paths, &alone).map(drop),
         };
         let differs = match read {
             Err(Error::InvalidConfig { .. }) => true,
             other => other.map(|()| false)?,
         };
-        let (dir, found) = inspect::proven_file_size(storage, paths, name)?;
+        let (dir, found) = inspect::proven_file_size(paths, name)?;
         let Some(found) = found else { continue };
         let Some(setting) = Setting::of(name) else { continue };
         let Kind::Number { default: Some(default), .. } = setting.kind else { continue };

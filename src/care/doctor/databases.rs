@@ -134,7 +134,8 @@ fn lost_rows(
     if !databases.is_installed() || !rocksdb::has_rows(&**storage, &database)? {
         return Ok(none);
     }
-    let log = found::open_log(storage, &StorePaths::new(root, config), config)?;
+    let paths = StorePaths::new(Arc::clone(storage), root, config);
+    let log = found::open_log(&paths, config)?;
     match count(databases, &database, &log, is_damaged) {
         // The check of the database reports it.
         Err(Error::Corrupt(_) | Error::Unsupported { .. }) => Ok(none),

@@ -6,7 +6,6 @@ use std::path::Path;
 use super::losses::{Lost, LostInQueue};
 use crate::care::topics::is_system_group;
 use crate::error::named;
-use crate::files::Storage;
 use crate::format::config::tables::OffsetTable;
 use crate::format::width::{clamp_u64, saturating_i64};
 use crate::store::folder::config_file;
@@ -50,9 +49,9 @@ pub struct GroupFate {
 
 /// Whether the backup of a table of offsets has a right offset where the table has a wrong one:
 /// `mqstore groups --reset-to backup` takes it.
-pub(super) fn backup_helps(storage: &dyn Storage, paths: &StorePaths, queues: &QueueTable) -> bool {
+pub(super) fn backup_helps(paths: &StorePaths, queues: &QueueTable) -> bool {
     let table = |path: &Path| {
-        let bytes = config_file::read_json(storage, path).ok().flatten()?;
+        let bytes = config_file::read_json(paths.storage(), path).ok().flatten()?;
         OffsetTable::parse(&bytes).ok()
     };
     [false, true].into_iter().any(|is_light| {
@@ -72,7 +71,6 @@ pub(super) fn backup_helps(storage: &dyn Storage, paths: &StorePaths, queues: &Q
 }
 
 pub(super) fn fates(
-    storage: &dyn Storage,
     paths: &StorePaths,
     queues: &QueueTable,
     lost: &Lost,
@@ -82,10 +80,10 @@ pub(super) fn fates(
     let mut fates: BTreeMap<(String, String, Fate), (u64, u64)> = BTreeMap::new();
     for is_light in [false, true] {
         let path = paths.consumer_offsets(is_light);
-        let Ok(Some(loaded)) = config_file::load(storage, &path, OffsetTable::parse) else {
+        let Ok(Some(loaded)) = config_file::load(paths.storage(), &path, OffsetTable::parse) else {
             continue;
         };
-        let backup = config_file::read_json(storage, &config_file::backup_of(&path));
+        let backup = config_file::read_json(paths.storage(), &config_file::backup_of(&path));
         let backup = backup.ok().flatten().and_then(|bytes| OffsetTable::parse(&bytes).ok());
         let is_old = crashed || loaded.warning().is_some();
         for at in loaded.table.iter() {

@@ -14,7 +14,6 @@ use crate::care::topics::is_deleted;
 use crate::care::verify::VerifyReport;
 use crate::config::StoreConfig;
 use crate::error::{Result, quoted};
-use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
 use crate::format::file_name::offset_name;
 use crate::format::width::clamp_u64;
@@ -34,14 +33,13 @@ use crate::time::utc_text;
 const LEAST_WRONG: u64 = 10;
 
 pub(super) fn behind(
-    storage: &Arc<dyn Storage>,
     paths: &StorePaths,
     parts: &Parts,
     log: &CommitLog,
     end: u64,
 ) -> Result<Option<MissingEnd>> {
     let layout = parts.index.as_ref().ok().copied();
-    let index = IndexRun::to_read(storage, &paths.index(), layout).ok().flatten();
+    let index = IndexRun::to_read(&paths.storage, &paths.index(), layout).ok().flatten();
     let index = index.as_ref();
     let end = end.max(log.min_offset());
     match is_empty_from(log.run(), end)? {
@@ -98,7 +96,7 @@ impl Examined<'_> {
         let is_full = end.is_multiple_of(run.file_size().max(1)) || !is_empty_from(run, end)?;
         let mut entries = Vec::new();
         for dir in self.paths.commit_log() {
-            entries.extend(inventory::list(&**self.storage, dir)?);
+            entries.extend(inventory::list(self.paths.storage(), dir)?);
         }
         let has_part = entries.iter().any(|entry| misplaced::is_part(&entry.name));
         Ok(if is_full && !has_part { Code::DocEndMissing } else { Code::DocCopy })
@@ -106,7 +104,7 @@ impl Examined<'_> {
 
     pub(super) fn report_epoch(&mut self, ended: &EndedEpoch) {
         let cut = "mqstore recover STORE --apply --drop-beyond";
-        let cure = cure::fill(cut, self.path, &Words::default());
+        let cure = cure::fill(cut, self.paths.root(), &Words::default());
         let state = self.state(Code::DocEpochEnded);
         state.cure = cure;
         state.report(ended.to_string());
@@ -149,9 +147,9 @@ impl Examined<'_> {
     }
 
     pub(super) fn report_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
-        for dir in verdict::quarantined(&**self.storage, self.paths)? {
+        for dir in verdict::quarantined(self.paths)? {
             let mut go_on = |_, _| ControlFlow::Continue(());
-            let (from, to) = (Arc::clone(self.storage), Arc::clone(self.storage));
+            let (from, to) = (Arc::clone(&self.paths.storage), Arc::clone(&self.paths.storage));
             let found = salvage(from, &dir, None, config.clone(), to, &mut go_on);
             if let Some(found) = found.ok().filter(|found| found.messages > 0) {
                 let line = format!("{}: {} whole messages", dir.display(), found.messages);
@@ -162,11 +160,12 @@ impl Examined<'_> {
     }
 
     pub(super) fn queues_in_database(&self) -> Result<Option<String>> {
-        let has_files = self.storage.list(&self.paths.consume_queue()).is_ok_and(|d| !d.is_empty());
+        let has_files =
+            self.paths.storage.list(&self.paths.consume_queue()).is_ok_and(|d| !d.is_empty());
         if has_files || self.facts.topics.is_empty() {
             return Ok(None);
         }
-        let found = inventory::inventory(&**self.storage, self.path)?;
+        let found = inventory::inventory(self.paths.storage(), self.paths.root())?;
         let of_queues = |found: &&inventory::FoundStructure| {
             found.structure == Structure::RocksDb && found.path.starts_with(paths::CONSUME_QUEUE)
         };
@@ -184,8 +183,8 @@ impl Examined<'_> {
             Code::ConfigTopic => {
                 let from = self.paths.consume_queue().join(topic?);
                 let name = format!("deleted-{}", topic?);
-                let to = misplaced::free(&**self.storage, self.paths.root(), &name);
-                let is_there = matches!(self.storage.kind(&from), Ok(Some(_)));
+                let to = misplaced::free(self.paths.storage(), self.paths.root(), &name);
+                let is_there = matches!(self.paths.storage.kind(&from), Ok(Some(_)));
                 let put_away = verdict::moved(&from, &to).filter(|_| is_there)?;
                 Some(format!(
                     "; if it is in use, the cure enters it; if it was deleted: `{put_away}`"
@@ -193,7 +192,7 @@ impl Examined<'_> {
             }
             Code::OffsetsGone => {
                 let latest = "mqstore groups STORE --reset-to latest --apply";
-                let skip = cure::fill(latest, self.path, &Words::default())?;
+                let skip = cure::fill(latest, self.paths.root(), &Words::default())?;
                 Some(format!(
                     "; the cure brings all messages again; if none may come again: `{skip}`"
                 ))
@@ -209,7 +208,7 @@ impl Examined<'_> {
         }
         let mut found = false;
         for dir in dirs {
-            if self.storage.list(dir).map_or(true, |entries| entries.is_empty()) {
+            if self.paths.storage.list(dir).map_or(true, |entries| entries.is_empty()) {
                 let line = format!("{}: no file; is its disk mounted?", dir.display());
                 let code = self.diagnoses.keys().copied().find(|code| cause.names(*code));
                 self.state(code.unwrap_or(Code::LogEmpty)).evidence.insert(0, line);
@@ -235,14 +234,15 @@ impl Examined<'_> {
     }
 
     pub(super) fn deleted_topics(&self) -> Result<BTreeSet<String>> {
-        let Ok(Some(bytes)) = config_file::read_json(&**self.storage, &self.paths.topics()) else {
+        let Ok(Some(bytes)) = config_file::read_json(self.paths.storage(), &self.paths.topics())
+        else {
             return Ok(BTreeSet::new());
         };
         let Ok(table) = TopicTable::parse(&bytes) else { return Ok(BTreeSet::new()) };
         let mut deleted = BTreeSet::new();
         for topic in self.facts.topics.keys() {
             let Ok(name) = std::str::from_utf8(topic) else { continue };
-            if is_deleted(&**self.storage, self.paths, &table, topic) {
+            if is_deleted(self.paths, &table, topic) {
                 deleted.insert(name.to_owned());
             }
         }

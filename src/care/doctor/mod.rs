@@ -70,28 +70,27 @@ pub fn doctor_on(
     config: &StoreConfig,
     progress: &mut Progress<'_>,
 ) -> Result<DoctorReport> {
-    let paths = StorePaths::new(path, config);
+    let paths = StorePaths::new(storage, path, config);
     // Behind the zeros of a crash lies what no queue knows of.
-    let is_closed = lock::was_aborted(&*storage, &paths).is_ok_and(|aborted| !aborted);
+    let is_closed = lock::was_aborted(&paths).is_ok_and(|aborted| !aborted);
     let bisected = Arc::new(AtomicBool::new(false));
-    let quick = at_rest(Arc::clone(&storage), &paths, is_closed.then(|| Arc::clone(&bisected)));
-    let report = doctor_at_rest(quick, &paths, config, progress)?;
+    let quick = at_rest(paths.clone(), is_closed.then(|| Arc::clone(&bisected)));
+    let report = doctor_at_rest(&quick, config, progress)?;
     let is_wrong = |found: &Diagnosis| found.severity == Severity::Error;
     if bisected.load(Ordering::Relaxed) && report.diagnoses.iter().any(is_wrong) {
         // It may lie in what was not read.
-        return doctor_at_rest(at_rest(storage, &paths, None), &paths, config, progress);
+        return doctor_at_rest(&at_rest(paths, None), config, progress);
     }
     Ok(report)
 }
 
 fn doctor_at_rest(
-    storage: Arc<dyn Storage>,
     paths: &StorePaths,
     config: &StoreConfig,
     progress: &mut Progress<'_>,
 ) -> Result<DoctorReport> {
     let path = paths.root();
-    let refused = broker::refused(&*storage, paths, true);
+    let refused = broker::refused(paths, true);
     if !refused.is_empty() {
         let (diagnosis, verdict) = not_readable(config, paths, &refused);
         return Ok(DoctorReport { diagnoses: vec![diagnosis], verdict });
@@ -101,15 +100,15 @@ fn doctor_at_rest(
         whole = total;
         progress(done, total.saturating_mul(2))
     };
-    let report = verify_at_rest(Arc::clone(&storage), path, config.clone(), &options, &mut report)?;
-    let (proven, _) = broker::proven(&storage, paths, config)?;
+    let report = verify_at_rest(paths, config, &options, &mut report)?;
+    let (proven, _) = broker::proven(paths, config)?;
     // Repairs refuse sizes that the files contradict, until the settings are mended.
     let (is_contradicted, config) = (proven != *config, &proven);
-    let in_use = StoreLock::is_held(&*storage, paths);
+    let in_use = StoreLock::is_held(paths);
     let mut read_config = config.clone();
-    let parts = load_parts(paths, &mut read_config, &storage, Access::Read).ok();
-    let log = found::open_log(&storage, paths, config)?;
-    let queue_file_size = inspect::queue_layout(&*storage, paths, config)
+    let parts = load_parts(paths, &mut read_config, Access::Read).ok();
+    let log = found::open_log(paths, config)?;
+    let queue_file_size = inspect::queue_layout(paths, config)
         .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.file_size);
     let span = log.end_offset().saturating_sub(log.min_offset()).max(1);
     // The second walk reads the log alone.
@@ -122,36 +121,27 @@ fn doctor_at_rest(
         Cause::None
     } else {
         let mut go_on = |_, _| ControlFlow::Continue(());
-        let plan = plan::plan(path, config.clone(), &storage, &mut go_on).ok();
+        let plan = plan::plan(path, config.clone(), &paths.storage, &mut go_on).ok();
         let has = |code| report.found.contains_key(&code);
         cuts_messages = plan.as_ref().is_some_and(|plan| plan.report.quarantined_count > 0);
-        let misplaced = misplaced::find(&*storage, paths, log.run().file_size())?;
+        let misplaced = misplaced::find(paths, log.run().file_size())?;
         match Cause::of(misplaced, plan.and_then(|plan| plan.refusal)) {
             Cause::None if has(Code::LogTwice) && has(Code::QueueOther) => Cause::Numbers,
             cause => cause,
         }
     };
-    let versions = version::versions_of(&storage, paths, config).unwrap_or_default();
+    let versions = version::versions_of(paths, config).unwrap_or_default();
     let release = config.rocketmq_version.or(versions.newest()).unwrap_or(Release::V5_3);
     let queues = parts.as_ref().map(|parts| &parts.queues);
-    let mut start = foresee(&*storage, paths, (&log, config), release, queues)?;
-    start.obstacles = broker::obstacles(&*storage, &report.findings, paths);
+    let mut start = foresee(paths, (&log, config), release, queues)?;
+    start.obstacles = broker::obstacles(&report.findings, paths);
     let is_known = !in_use && !matches!(cause, Cause::Misplaced(_) | Cause::Ledger(_));
     let behind = match (cause.missing(), &parts) {
-        (None, Some(parts)) if is_known => {
-            missing_parts::behind(&storage, paths, parts, &log, facts.end)?
-        }
+        (None, Some(parts)) if is_known => missing_parts::behind(paths, parts, &log, facts.end)?,
         (missing, _) => missing.cloned(),
     };
-    let mut examined = Examined {
-        path,
-        storage: &storage,
-        in_use,
-        paths,
-        log: &log,
-        facts: &facts,
-        diagnoses: BTreeMap::new(),
-    };
+    let mut examined =
+        Examined { in_use, paths, log: &log, facts: &facts, diagnoses: BTreeMap::new() };
     examined.examine(&report, &start, &cause, config)?;
     queues.map_or(Ok(()), |queues| examined.report_beginning(queues))?;
     examined.report_batches(queues);
@@ -164,7 +154,7 @@ fn doctor_at_rest(
     barred.rebuild |= is_contradicted;
     barred.recovery |= is_contradicted;
     barred.recovery |= cuts_messages;
-    let out = verdict::salvaged(&*storage, path);
+    let out = verdict::salvaged(paths.storage(), path);
     let states = gathered(examined.diagnoses, &cause);
     let more: Vec<_> = states.iter().flat_map(|state| state.more_cures.clone()).collect();
     let mut diagnoses: Vec<_> = states
@@ -177,16 +167,17 @@ fn doctor_at_rest(
     if let Some(queues) = queues {
         lost = if is_known { losses::count(queues, &facts.gaps, missing)? } else { lost };
         if missing.is_some() {
-            let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read);
+            let checkpoint =
+                StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read);
             let newest = checkpoint.ok().map(|read| read.fields.physic_msg_timestamp_ms);
             lost.from_ms = [lost.from_ms, facts.last_ms].into_iter().flatten().min();
             lost.to_ms = lost.to_ms.max(newest.filter(|newest| Some(*newest) > facts.last_ms));
         }
-        groups = groups::fates(&*storage, paths, queues, &lost, missing, start.crashed);
+        groups = groups::fates(paths, queues, &lost, missing, start.crashed);
         let is_wrong = |found: &&mut Diagnosis| {
             matches!(found.code, Code::OffsetBeyond | Code::OffsetNegative)
         };
-        if groups::backup_helps(&*storage, paths, queues) {
+        if groups::backup_helps(paths, queues) {
             for found in diagnoses.iter_mut().filter(is_wrong) {
                 found.cure = cure::fill(cure::TO_BACKUP, path, &Words::default());
             }
@@ -194,7 +185,7 @@ fn doctor_at_rest(
     }
     let (commands, last_resort) = match in_use {
         true => (Vec::new(), Vec::new()),
-        false => verdict::commands(&*storage, paths, &cause, &diagnoses, more),
+        false => verdict::commands(paths, &cause, &diagnoses, more),
     };
     let verdict =
         Verdict { release, in_use, next_start: start, lost, groups, commands, last_resort };
@@ -269,8 +260,6 @@ impl State {
 }
 
 struct Examined<'a> {
-    path: &'a Path,
-    storage: &'a Arc<dyn Storage>,
     in_use: bool,
     paths: &'a StorePaths,
     log: &'a CommitLog,
@@ -322,7 +311,7 @@ impl Examined<'_> {
             for doomed in &start.doomed {
                 self.state(Code::DocIndexDoomed).report(doomed.clone());
             }
-            let work = broker::work(start, &**self.storage, self.paths)?;
+            let work = broker::work(start, self.paths)?;
             self.state(Code::DocSlowStart).report(work);
         }
         self.report_cause(cause)?;
@@ -337,7 +326,7 @@ impl Examined<'_> {
             Cause::None | Cause::BrokenRun | Cause::Numbers => {}
             Cause::Epoch(ended) => self.report_epoch(ended),
             Cause::Ledger(dir) => {
-                let cure = verdict::salvage_of(&**self.storage, self.paths, dir);
+                let cure = verdict::salvage_of(self.paths, dir);
                 self.state(Code::Ledger).cure = cure;
             }
             Cause::Misplaced(misplaced) => {
@@ -430,12 +419,12 @@ impl Examined<'_> {
             Code::ConfigBackup => self.backup_put_back(&finding.path),
             Code::ConfigUnreadable if finding.path.ends_with("topics.json") => {
                 let topics = "mqstore rebuild STORE --what topics --apply";
-                cure::fill(topics, self.path, &Words::default())
+                cure::fill(topics, self.paths.root(), &Words::default())
             }
-            _ if broker::is_in_the_way(&**self.storage, finding, self.paths) => {
+            _ if broker::is_in_the_way(finding, self.paths) => {
                 let from = self.paths.root().join(&finding.path);
                 let name = from.file_name().unwrap_or_default().display().to_string();
-                let to = misplaced::free(&**self.storage, self.paths.root(), &name);
+                let to = misplaced::free(self.paths.storage(), self.paths.root(), &name);
                 verdict::moved(&from, &to)
             }
             _ => None,

@@ -185,7 +185,6 @@ const CARRIED: [&str; 6] = [
 const DATABASES: [&str; 2] = ["consumequeue", "consumequeue_rocksdb"];
 
 pub(super) fn commands(
-    storage: &dyn Storage,
     paths: &StorePaths,
     cause: &Cause,
     diagnoses: &[Diagnosis],
@@ -201,7 +200,7 @@ pub(super) fn commands(
         return (commands, Vec::new());
     }
     if let Cause::Ledger(dir) = cause {
-        return (salvage_of(storage, paths, dir).into_iter().collect(), Vec::new());
+        return (salvage_of(paths, dir).into_iter().collect(), Vec::new());
     }
     let of_queues = format!("{REBUILD}{name} --what consumequeue ");
     let all_queues = format!("{of_queues}--apply");
@@ -220,9 +219,9 @@ pub(super) fn commands(
         }
         commands.push(format!("{guard}{cure}"));
         if cure.starts_with(SALVAGE) && in_root {
-            let new = salvaged(storage, store);
-            commands.extend(swap_commands(storage, store, &new).unwrap_or_default());
-            guard = only_with(&beside(storage, store, DAMAGED)).unwrap_or_default();
+            let new = salvaged(paths.storage(), store);
+            commands.extend(swap_commands(paths.storage(), store, &new).unwrap_or_default());
+            guard = only_with(&beside(paths.storage(), store, DAMAGED)).unwrap_or_default();
         }
         known.push(cure);
     }
@@ -230,7 +229,7 @@ pub(super) fn commands(
         Cause::EndMissing(missing) => {
             let spares = missing.spares.iter().filter_map(|spare| {
                 let file = spare.file_name()?.to_str()?;
-                moved(spare, &free(storage, store, &format!("{file}.empty")))
+                moved(spare, &free(paths.storage(), store, &format!("{file}.empty")))
             });
             spares.chain([format!("mqstore recover {name} --apply --drop-beyond")]).collect()
         }
@@ -251,8 +250,8 @@ pub(super) fn with_log_folder(mut diagnosis: Diagnosis, paths: &StorePaths) -> D
     diagnosis
 }
 
-pub(super) fn salvage_of(storage: &dyn Storage, paths: &StorePaths, dir: &Path) -> Option<String> {
-    let out = salvaged(storage, paths.root());
+pub(super) fn salvage_of(paths: &StorePaths, dir: &Path) -> Option<String> {
+    let out = salvaged(paths.storage(), paths.root());
     Some(format!("{SALVAGE}{} --out {}", quoted(dir)?, quoted(out)?))
 }
 
@@ -323,11 +322,11 @@ fn only_with(dir: &Path) -> Option<String> {
 
 const DONE: [&[u8]; 2] = [b".restored", ENDED.as_bytes()];
 
-pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<PathBuf>> {
-    let list = |dir: &Path| storage.list_if_there(dir).map(Option::unwrap_or_default);
+pub(super) fn quarantined(paths: &StorePaths) -> Result<Vec<PathBuf>> {
+    let list = |dir: &Path| paths.storage.list_if_there(dir).map(Option::unwrap_or_default);
     let dir = paths.quarantine();
     let mut found = Vec::new();
-    if !matches!(storage.kind(&dir), Ok(Some(FileKind::Directory))) {
+    if !matches!(paths.storage.kind(&dir), Ok(Some(FileKind::Directory))) {
         return Ok(found);
     }
     for entry in list(&dir)?.into_iter().filter(|entry| entry.kind == FileKind::Directory) {
@@ -350,23 +349,24 @@ pub fn next_start(
     config: &StoreConfig,
     release: Release,
 ) -> Result<NextStart> {
-    let paths = StorePaths::new(path, config);
-    let refused = broker::refused(&*storage, &paths, true);
+    let paths = StorePaths::new(storage, path, config);
+    let refused = broker::refused(&paths, true);
     if !refused.is_empty() {
         return Ok(broker::not_readable(&refused, &paths));
     }
     let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
     let mut go_on = |_, _| ControlFlow::Continue(());
-    let report = verify_on(Arc::clone(&storage), path, config.clone(), &options, &mut go_on)?;
-    let (mut config, _) = broker::proven(&storage, &paths, config)?;
-    let Parts { log, queues, .. } = load_parts(&paths, &mut config, &storage, Access::Read)?;
-    let mut start = broker::foresee(&*storage, &paths, (&log, &config), release, Some(&queues))?;
+    let own = Arc::clone(&paths.storage);
+    let report = verify_on(own, path, config.clone(), &options, &mut go_on)?;
+    let (mut config, _) = broker::proven(&paths, config)?;
+    let Parts { log, queues, .. } = load_parts(&paths, &mut config, Access::Read)?;
+    let mut start = broker::foresee(&paths, (&log, &config), release, Some(&queues))?;
     start.cut = broker::cut(&log, &config, start.from)?;
-    start.obstacles = broker::obstacles(&*storage, &report.findings, &paths);
+    start.obstacles = broker::obstacles(&report.findings, &paths);
     let strays = report.findings.iter().filter(|found| found.code == Code::StrayName);
     start.strays = strays
         .filter(|found| broker::is_stray_file(found, &paths))
-        .filter(|found| broker::is_deleted(&*storage, &paths.root().join(&found.path)))
+        .filter(|found| broker::is_deleted(paths.storage(), &paths.root().join(&found.path)))
         .map(|found| found.path.display().to_string())
         .collect();
     Ok(start)

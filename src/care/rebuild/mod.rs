@@ -117,17 +117,17 @@ pub fn rebuild_on(
     options: &RebuildOptions,
     progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
-    let paths = StorePaths::new(path, &config);
-    let lock = lock_target(&*storage, &paths, &options.target)?;
+    let paths = StorePaths::new(storage, path, &config);
+    let lock = lock_target(&paths, &options.target)?;
     let threads = thread_count(options.threads);
-    let own = (Arc::clone(&storage), paths.clone(), config.clone());
+    let own = (paths.clone(), config.clone());
     let hides = options.what.queues && !matches!(options.target, Target::Folder(_));
     let refuse = |end| match hides {
-        true => refusal::refuse_missing_end(&own.0, &own.1, &own.2, end),
+        true => refusal::refuse_missing_end(&own.0, &own.1, end),
         false => Ok(()),
     };
     refuse(None)?;
-    let job = Job::load(storage, clock, paths, config, options)?;
+    let job = Job::load(clock, paths, config, options)?;
     let made = watched("rebuild", path, progress, |meter| job.make(threads, meter));
     let outcome = made.and_then(|made| {
         refuse(Some(made.walk.end))?;
@@ -136,26 +136,22 @@ pub fn rebuild_on(
     if outcome.is_err() {
         job.clear();
     } else if lock.is_some() && options.what.index {
-        inspect::remember(&own.0, &own.1, &own.2, false)?;
+        inspect::remember(&own.0, &own.1, false)?;
     }
     drop(lock);
     outcome
 }
 
-fn lock_target(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    target: &Target,
-) -> Result<Option<StoreLock>> {
-    found::need_store(storage, paths)?;
-    found::check_folders(storage, paths)?;
+fn lock_target(paths: &StorePaths, target: &Target) -> Result<Option<StoreLock>> {
+    found::need_store(paths)?;
+    found::check_folders(paths)?;
     match target {
         Target::Nothing => Ok(None),
-        Target::Folder(out) => check_out(storage, paths.root(), out).map(|()| None),
+        Target::Folder(out) => check_out(paths.storage(), paths.root(), out).map(|()| None),
         Target::InPlace => {
-            owner::check(storage, paths)?;
-            let lock = StoreLock::take(storage, paths)?;
-            swap::finish(storage, paths)?;
+            owner::check(paths)?;
+            let lock = StoreLock::take(paths)?;
+            swap::finish(paths)?;
             Ok(Some(lock))
         }
     }
@@ -185,7 +181,6 @@ fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
 const STAGING_OUT: &str = ".rebuilding";
 
 struct Job<'a> {
-    storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
     paths: StorePaths,
     options: &'a RebuildOptions,
@@ -209,45 +204,43 @@ struct NewStructures {
 
 impl<'a> Job<'a> {
     fn load(
-        storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
         paths: StorePaths,
         config: StoreConfig,
         options: &'a RebuildOptions,
     ) -> Result<Self> {
-        let log = found::open_log(&storage, &paths, &config)?;
+        let log = found::open_log(&paths, &config)?;
         log.run().refuse_twins()?;
-        let mut layout = inspect::queue_layout(&*storage, &paths, &config)?;
-        let mut kinds = topics::entered(&*storage, &paths)?.0.kinds;
-        let (own, kinds_now) = (Arc::clone(&storage), kinds.clone());
+        let mut layout = inspect::queue_layout(&paths, &config)?;
+        let mut kinds = topics::entered(&paths)?.0.kinds;
+        let (own, kinds_now) = (Arc::clone(&paths.storage), kinds.clone());
         let queues = QueueTable::load(own, layout.clone(), kinds_now, Access::Read)?;
         for queue in queues.all() {
             kinds.entry(queue.topic().into()).or_insert(queue.kind());
             // A store without configuration may have any queue number.
             layout.most_queue_id = layout.most_queue_id.max(queue.queue_id());
         }
-        let in_database = inventory::has_queue_database(&*storage, &paths)?;
+        let in_database = inventory::has_queue_database(&paths)?;
         if in_database {
             layout.most_queue_id = i32::MAX;
         }
-        let index = match index_settings::index_layout(&*storage, &paths, &config)? {
+        let index = match index_settings::index_layout(&paths, &config)? {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
             // The unreadable index is to be rebuilt.
-            Err(none) => match index_settings::layout_by_settings(&*storage, &paths, &config)? {
+            Err(none) => match index_settings::layout_by_settings(&paths, &config)? {
                 None => return Err(none.refusal(&config)),
                 own => own,
             },
         };
-        let crashed = lock::was_aborted(&*storage, &paths)?
-            && (options.target == Target::InPlace || !StoreLock::is_held(&*storage, &paths));
-        let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read)?;
+        let crashed = lock::was_aborted(&paths)?
+            && (options.target == Target::InPlace || !StoreLock::is_held(&paths));
+        let checkpoint = StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read)?;
         // `verify` reports an unreadable mark.
-        let mark = Mark::read(&*storage, &paths).unwrap_or_default();
-        let flushed = Flushed::of(&*storage, &paths, mark, &checkpoint.fields, !crashed);
-        let release = version::release_of(&storage, &paths, &config)?;
+        let mark = Mark::read(&paths).unwrap_or_default();
+        let flushed = Flushed::of(&paths, mark, &checkpoint.fields, !crashed);
+        let release = version::release_of(&paths, &config)?;
         Ok(Self {
-            storage,
             clock,
             paths,
             options,
@@ -274,12 +267,12 @@ impl<'a> Job<'a> {
         let unfinished = match &self.options.target {
             Target::Nothing => return,
             // Behind a written list of moves the next open finishes it.
-            Target::InPlace if swap::is_listed(&*self.storage, &self.paths) => return,
+            Target::InPlace if swap::is_listed(&self.paths) => return,
             Target::InPlace => self.paths.rebuild(),
             Target::Folder(out) => out.join(STAGING_OUT),
         };
         // The first error counts.
-        let _ = swap::remove_tree(&*self.storage, &unfinished);
+        let _ = swap::remove_tree(self.paths.storage(), &unfinished);
     }
 
     fn make(&self, threads: usize, meter: &Meter) -> Result<NewStructures> {
@@ -287,13 +280,13 @@ impl<'a> Job<'a> {
         let mut build = match &staging {
             None => Build::default(),
             Some(dir) => {
-                swap::remove_tree(&*self.storage, dir)?;
+                let (storage, clock) = (&self.paths.storage, &self.clock);
+                swap::remove_tree(&**storage, dir)?;
                 if let Target::Folder(out) = &self.options.target {
-                    self.storage.create_outside(out, None).map_err(Error::io("create", out))?;
+                    storage.create_outside(out, None).map_err(Error::io("create", out))?;
                 }
-                self.storage.create_dir(dir).map_err(Error::io("create", dir))?;
+                storage.create_dir(dir).map_err(Error::io("create", dir))?;
                 let (what, kinds) = (self.options.what, self.kinds.clone());
-                let (storage, clock) = (&self.storage, &self.clock);
                 Build::below(dir, storage, what, &self.layout, kinds, self.index, clock)?
             }
         };
@@ -301,7 +294,7 @@ impl<'a> Job<'a> {
         let kept = self.keep(&build, staging.as_deref())?;
         self.check_topics(&build, &kept)?;
         let index = match &staging {
-            Some(dir) => build.finish(&*self.storage, dir, threads)?,
+            Some(dir) => build.finish(self.paths.storage(), dir, threads)?,
             None => BuiltIndex { keys: build.keys, ..BuiltIndex::default() },
         };
         Ok(NewStructures { build, walk, kept, index, staging })
@@ -396,8 +389,9 @@ impl<'a> Job<'a> {
             if let (Some(dir), Some(last)) = (staging, queue.run().files().last()) {
                 let topic = String::from_utf8_lossy(queue.topic()).into_owned();
                 let dir = dir.join(queue.kind().folder()).join(topic);
-                copy_file(&*self.storage, &last.path, &dir.join(queue.queue_id().to_string()))?;
-                self.storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
+                let storage = self.paths.storage();
+                copy_file(storage, &last.path, &dir.join(queue.queue_id().to_string()))?;
+                storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
             }
             kept.push(queue);
         }
@@ -434,7 +428,7 @@ impl<'a> Job<'a> {
             log.open(file)?.sync().map_err(Error::flush(&file.path))?;
         }
         let mut moves = Vec::new();
-        let kind = |path: &Path| self.storage.kind_of(path);
+        let kind = |path: &Path| self.paths.storage.kind_of(path);
         let mut add = |folder: PathBuf| -> Result<()> {
             let has_new = kind(&dir.join(&folder))?.is_some();
             if has_new || kind(&self.paths.root().join(&folder))?.is_some() {
@@ -465,7 +459,7 @@ impl<'a> Job<'a> {
                 (fields.logics_physical_offset, fields.logics_msg_timestamp_ms) = (0, 0);
             }
         })?;
-        match swap::replace(&*self.storage, &self.paths, &moves, self.clock.now_ms()) {
+        match swap::replace(&self.paths, &moves, self.clock.now_ms()) {
             Ok(kept) => self.note(walk, index, &before).map(|()| kept),
             Err(error) => {
                 // The first error counts.
@@ -477,11 +471,11 @@ impl<'a> Job<'a> {
 
     fn checkpoint(&self, change: impl FnOnce(&mut CheckpointFields)) -> Result<CheckpointFields> {
         let path = self.paths.checkpoint();
-        let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;
+        let mut checkpoint = StoreCheckpoint::load(self.paths.storage(), &path, Access::ReadWrite)?;
         let before = checkpoint.fields;
         change(&mut checkpoint.fields);
         if checkpoint.fields != before {
-            checkpoint.flush(&*self.storage)?;
+            checkpoint.flush(self.paths.storage())?;
         }
         Ok(before)
     }
@@ -507,12 +501,13 @@ impl<'a> Job<'a> {
     }
 
     fn publish(&self, dir: &Path, out: &Path) -> Result<()> {
-        for entry in self.storage.list(dir).map_err(Error::io("list", dir))? {
+        let storage = self.paths.storage();
+        for entry in storage.list(dir).map_err(Error::io("list", dir))? {
             let (from, to) = (dir.join(&entry.name), out.join(&entry.name));
-            self.storage.rename(&from, &to).map_err(Error::io("rename", &from))?;
+            storage.rename(&from, &to).map_err(Error::io("rename", &from))?;
         }
-        self.storage.remove_dir(dir).map_err(Error::io("remove", dir))?;
-        self.storage.sync_dir(out).map_err(Error::flush(out))
+        storage.remove_dir(dir).map_err(Error::io("remove", dir))?;
+        storage.sync_dir(out).map_err(Error::flush(out))
     }
 }
 

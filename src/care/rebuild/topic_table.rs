@@ -10,7 +10,7 @@ use crate::care::meter::{Skipped, each_message};
 use crate::care::topics::{is_deleted, is_system};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, Os, Storage, SystemClock, make_folder_outside};
+use crate::files::{Access, Os, SystemClock, make_folder_outside};
 use crate::format::config::tables::{TopicConfig, TopicTable};
 use crate::format::message::purpose::{Purpose, real_queue_id, real_topic};
 use crate::format::message::sys_flag;
@@ -74,16 +74,11 @@ impl FoundTopics {
         }
     }
 
-    fn read_queues(
-        &mut self,
-        storage: &Arc<dyn Storage>,
-        paths: &StorePaths,
-        config: &StoreConfig,
-    ) -> Result<()> {
-        let layout = inspect::queue_layout(&**storage, paths, config)?;
+    fn read_queues(&mut self, paths: &StorePaths, config: &StoreConfig) -> Result<()> {
+        let layout = inspect::queue_layout(paths, config)?;
         self.most_queue_id = layout.most_queue_id;
-        let kinds = topics::entered(&**storage, paths)?.0.kinds;
-        let queues = QueueTable::load(Arc::clone(storage), layout, kinds, Access::Read)?;
+        let kinds = topics::entered(paths)?.0.kinds;
+        let queues = QueueTable::load(Arc::clone(&paths.storage), layout, kinds, Access::Read)?;
         for queue in queues.all() {
             self.note_queue(queue.topic(), queue.queue_id(), queue.kind());
         }
@@ -154,10 +149,10 @@ pub fn rebuild_topics(
     target: &Target,
     progress: &mut Progress<'_>,
 ) -> Result<TopicsReport> {
-    let storage: Arc<dyn Storage> = Arc::new(Os);
-    let paths = StorePaths::new(path, &config);
-    let _lock = lock_target(&*storage, &paths, target)?;
-    let (table, before) = match config_file::load(&*storage, &paths.topics(), TopicTable::parse) {
+    let paths = StorePaths::new(Arc::new(Os), path, &config);
+    let storage = paths.storage();
+    let _lock = lock_target(&paths, target)?;
+    let (table, before) = match config_file::load(storage, &paths.topics(), TopicTable::parse) {
         Ok(Some(loaded)) => {
             let table = loaded.table.clone();
             (Some(table), loaded.for_writing().ok().and_then(|(_, before)| before))
@@ -166,7 +161,7 @@ pub fn rebuild_topics(
         Err(error) => return Err(error),
     };
     let mut found = FoundTopics::default();
-    found.read_queues(&storage, &paths, &config)?;
+    found.read_queues(&paths, &config)?;
     let store = MessageStore::open(path, OpenMode::Read, config)?;
     let (messages, skipped) = found.read_messages(&store, progress)?;
     let log = (store.log().min_offset(), store.end_offset());
@@ -175,8 +170,7 @@ pub fn rebuild_topics(
     let mut new = table.clone().unwrap_or_default();
     // An older backup does not tell which topics were deleted.
     let current = table.as_ref().filter(|_| before.is_some());
-    let is_deleted =
-        |topic: &[u8]| current.is_some_and(|table| is_deleted(&*storage, &paths, table, topic));
+    let is_deleted = |topic: &[u8]| current.is_some_and(|table| is_deleted(&paths, table, topic));
     let topics = found.enter(&mut new, only, is_deleted);
     for name in only.into_iter().flatten() {
         if !topics.iter().any(|topic| topic.name.as_bytes() == &**name) {
@@ -189,29 +183,29 @@ pub fn rebuild_topics(
     match target {
         Target::Nothing => {}
         Target::Folder(out) => {
-            make_folder_outside(&*storage, out, None)?;
-            let to = StorePaths::new(out, &StoreConfig::default()).topics();
-            config_file::write(&*storage, &to, None, &new.to_bytes())?;
+            make_folder_outside(storage, out, None)?;
+            let to = StorePaths::new(Arc::new(Os), out, &StoreConfig::default()).topics();
+            config_file::write(storage, &to, None, &new.to_bytes())?;
         }
         Target::InPlace if before.is_some() && table.as_ref() == Some(&new) => {}
         Target::InPlace => {
             // A table that cannot be read goes to quarantine.
             if before.is_some() {
-                config_file::keep(&*storage, &paths.topics())?;
+                config_file::keep(storage, &paths.topics())?;
             }
-            quarantine = set_aside(&*storage, &paths)?;
-            config_file::write(&*storage, &paths.topics(), before.as_deref(), &new.to_bytes())?;
+            quarantine = set_aside(&paths)?;
+            config_file::write(storage, &paths.topics(), before.as_deref(), &new.to_bytes())?;
         }
     }
     Ok(TopicsReport { topics, messages, log, skipped, quarantine })
 }
 
-fn set_aside(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<PathBuf>> {
+fn set_aside(paths: &StorePaths) -> Result<Option<PathBuf>> {
     let name = format!("{}-topics", SystemClock.now_ms());
     let kept = paths.quarantine().join(name);
     let mut moved = None;
     for path in [paths.topics(), config_file::backup_of(&paths.topics())] {
-        let is_sound = match config_file::read_json(storage, &path) {
+        let is_sound = match config_file::read_json(paths.storage(), &path) {
             Ok(bytes) => {
                 bytes.is_none_or(|bytes| bytes.is_empty() || TopicTable::parse(&bytes).is_ok())
             }
@@ -220,7 +214,7 @@ fn set_aside(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<PathBuf
         };
         if !is_sound {
             let to = kept.join("config").join(path.file_name().unwrap_or_default());
-            swap::rename(storage, paths, &path, &to)?;
+            swap::rename(paths, &path, &to)?;
             moved = Some(kept.clone());
         }
     }

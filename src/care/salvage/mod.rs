@@ -87,7 +87,7 @@ pub fn salvage(
         }
         refuse_what_is_there(&*target, out)?;
     }
-    let remembered = Remembered::load(&*storage, &StorePaths::new(from, &config));
+    let remembered = Remembered::load(&StorePaths::new(Arc::clone(&storage), from, &config));
     let known = remembered.config.mapped_file_size_commit_log;
     let FoundSources { sources, files, hint, problems } = find(&storage, from, &config, known)?;
     let mut report = SalvageReport {
@@ -192,22 +192,22 @@ fn adopt_config(
     let file_size = file_size.or(remembered.config.mapped_file_size_commit_log);
     let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
     config.mapped_file_size_commit_log = Some(file_size);
-    take_sizes(storage, from, config);
+    let paths = StorePaths::new(Arc::clone(storage), from, config);
+    take_sizes(&paths, config);
     remembered.fill_in_copy(config);
     // Write for the source's release, to hold as much. A source that is no store any more tells
     // none.
-    let found = versions_of(storage, &StorePaths::new(from, config), config).unwrap_or_default();
+    let found = versions_of(&paths, config).unwrap_or_default();
     config.rocketmq_version = config.rocketmq_version.max(found.newest());
     file_size
 }
 
-fn take_sizes(storage: &Arc<dyn Storage>, from: &Path, config: &mut StoreConfig) {
-    let paths = StorePaths::new(from, config);
-    if let Ok(layout) = inspect::queue_layout(&**storage, &paths, config) {
+fn take_sizes(paths: &StorePaths, config: &mut StoreConfig) {
+    if let Ok(layout) = inspect::queue_layout(paths, config) {
         inspect::adopt_queue_layout(config, &layout);
     }
     if let Ok(Ok(layout) | Err(NoLayout { fits: Some(layout), .. })) =
-        index_settings::index_layout(&**storage, &paths, config)
+        index_settings::index_layout(paths, config)
     {
         inspect::adopt_index_layout(config, layout);
     }

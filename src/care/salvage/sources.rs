@@ -116,8 +116,8 @@ pub(super) fn find(
             return Err(not_there(reason));
         }
         Some(FileKind::Directory) => {
-            let store = StorePaths::new(from, config);
-            if is_store(&**storage, &store)? {
+            let store = StorePaths::new(Arc::clone(storage), from, config);
+            if is_store(&store)? {
                 files = sound_tables(&**storage, &store.config(), &mut problems);
                 folders.extend_from_slice(store.commit_log());
             } else {

@@ -83,7 +83,7 @@ pub fn copy(
     if let Some(missing) = store.missing_end().filter(is_asked) {
         return Err(Error::Corrupt(Box::new(missing.corruption.clone())));
     }
-    let paths = StorePaths::new(path, store.config());
+    let paths = StorePaths::new(Arc::clone(&storage), path, store.config());
     let files = config_files(&*storage, &paths.config())?;
     // A topic requested by name is served.
     let table = topic_table(&files).ok().flatten().filter(|_| topics.is_none());
@@ -140,7 +140,7 @@ pub fn copy(
     report.stand_ins = transfer.stand_ins;
     report.in_place = transfer.in_place;
     for topic in copied {
-        if table.as_ref().is_some_and(|table| is_deleted(&*storage, &paths, table, &topic)) {
+        if table.as_ref().is_some_and(|table| is_deleted(&paths, table, &topic)) {
             report.deleted_topics.push(String::from_utf8_lossy(&topic).into_owned());
         }
     }

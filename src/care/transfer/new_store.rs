@@ -106,17 +106,17 @@ impl NewStore {
             log.flush(log.end_offset(), None)?;
         }
         let storage = Arc::clone(&self.storage);
-        let paths = StorePaths::new(&self.staging, &self.config);
+        let paths = StorePaths::new(Arc::clone(&storage), &self.staging, &self.config);
         let folder = paths.config();
         storage.create_dir(&folder).map_err(Error::io("create", &folder))?;
         for (name, bytes) in config_files {
             lock::replace(&*storage, &folder.join(name), bytes)?;
         }
-        inspect::remember(&storage, &paths, &self.config, true)?;
+        inspect::remember(&paths, &self.config, true)?;
         let (config, clock) = (self.config.clone(), Arc::new(SystemClock));
         let (dir, mode) = (&self.staging, OpenMode::Create);
         MessageStore::open_with(dir, mode, config, Arc::clone(&storage), clock)?.close()?;
-        delete_topics(&*storage, &paths, config_files, &self.deleted)?;
+        delete_topics(&paths, config_files, &self.deleted)?;
         storage.rename(&self.staging, &self.out).map_err(Error::io("rename", &self.out))?;
         self.finished = true;
         let above = parent(&self.out);
@@ -172,25 +172,20 @@ pub(crate) const TOPICS: &str = "topics.json";
 /// A file below `config`: name and content.
 pub type ConfigFile = (String, Vec<u8>);
 
-fn delete_topics(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    files: &[ConfigFile],
-    topics: &[String],
-) -> Result<()> {
+fn delete_topics(paths: &StorePaths, files: &[ConfigFile], topics: &[String]) -> Result<()> {
     if topics.is_empty() {
         return Ok(());
     }
     for dir in [paths.consume_queue(), paths.batch_consume_queue(), paths.consume_queue_ext()] {
         for topic in topics {
-            swap::remove_tree(storage, &dir.join(topic))?;
+            swap::remove_tree(paths.storage(), &dir.join(topic))?;
         }
-        if matches!(storage.kind(&dir), Ok(Some(_))) {
-            storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
+        if matches!(paths.storage.kind(&dir), Ok(Some(_))) {
+            paths.storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
         }
     }
     let path = paths.topics();
-    let saved = config_file::read_json(storage, &path)?.unwrap_or_default();
+    let saved = config_file::read_json(paths.storage(), &path)?.unwrap_or_default();
     let mut kept = topic_table(files)?.unwrap_or_default();
     let saved = parse_table(TOPICS, &saved, TopicTable::parse)?;
     for topic in saved.iter().filter(|topic| !topics.contains(&topic.name)) {
@@ -198,7 +193,7 @@ fn delete_topics(
             kept.put(&topic, SystemClock.now_ms());
         }
     }
-    lock::replace(storage, &path, &kept.to_bytes())
+    lock::replace(paths.storage(), &path, &kept.to_bytes())
 }
 
 pub(super) fn topic_table(files: &[ConfigFile]) -> Result<Option<TopicTable>> {

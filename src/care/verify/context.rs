@@ -8,7 +8,7 @@ use crate::care::meter::Meter;
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::run::file_run::Stray;
-use crate::files::{DirEntry, FileKind, FileRun, Storage, folder_at};
+use crate::files::{DirEntry, FileKind, FileRun, folder_at};
 use crate::store::folder::paths::StorePaths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,6 @@ pub(crate) enum State {
 }
 
 pub(crate) struct Context<'a> {
-    pub(crate) storage: Arc<dyn Storage>,
     pub(crate) paths: StorePaths,
     pub(crate) config: &'a StoreConfig,
     pub(crate) findings: Findings,
@@ -43,16 +42,18 @@ impl Context<'_> {
     }
 
     pub(crate) fn list(&self, dir: &Path) -> Vec<DirEntry> {
-        self.storage.list_if_there(dir).map(Option::unwrap_or_default).unwrap_or_else(|error| {
-            self.error(dir, error);
-            Vec::new()
-        })
+        self.paths.storage.list_if_there(dir).map(Option::unwrap_or_default).unwrap_or_else(
+            |error| {
+                self.error(dir, error);
+                Vec::new()
+            },
+        )
     }
 
     pub(crate) fn is_folder(&self, dir: &Path) -> Result<bool> {
         let paths = &self.paths;
         let linkable = [paths.consume_queue(), paths.index(), paths.config()];
-        let found = folder_at(&*self.storage, dir, !linkable.iter().any(|own| own == dir))?;
+        let found = folder_at(self.paths.storage(), dir, !linkable.iter().any(|own| own == dir))?;
         Ok(found.unwrap_or_else(|found| {
             self.findings.add(Code::NoRegularFile, dir, None, "a folder", found);
             false

@@ -64,7 +64,7 @@ pub(crate) struct Listed {
 
 pub(crate) fn list(cx: &Context<'_>, log: &FileRun) -> Listed {
     let files = log.files();
-    let last = files.iter().rfind(|file| first_time_ms(&*cx.storage, file).is_some());
+    let last = files.iter().rfind(|file| first_time_ms(cx.paths.storage(), file).is_some());
     Listed { last: last.map(|file| file.base_offset), files }
 }
 

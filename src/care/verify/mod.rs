@@ -152,38 +152,33 @@ pub fn verify_on(
     options: &VerifyOptions,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
-    let storage = at_rest(storage, &StorePaths::new(path, &config), None);
-    verify_at_rest(storage, path, config, options, progress)
+    let paths = at_rest(StorePaths::new(storage, path, &config), None);
+    verify_at_rest(&paths, &config, options, progress)
 }
 
-/// Storage that reads no hole of the log twice, unless a process writes to the store.
-pub(crate) fn at_rest(
-    storage: Arc<dyn Storage>,
-    paths: &StorePaths,
-    bisected: Option<Arc<AtomicBool>>,
-) -> Arc<dyn Storage> {
-    match StoreLock::is_held(&*storage, paths) {
-        true => storage,
-        false => Arc::new(Resting::new(storage, paths.commit_log(), bisected)),
+/// Reads no hole of the log twice, unless a process writes to the store.
+pub(crate) fn at_rest(paths: StorePaths, bisected: Option<Arc<AtomicBool>>) -> StorePaths {
+    if StoreLock::is_held(&paths) {
+        return paths;
     }
+    let resting = Resting::new(Arc::clone(&paths.storage), paths.commit_log(), bisected);
+    paths.on(Arc::new(resting))
 }
 
 pub(crate) fn verify_at_rest(
-    storage: Arc<dyn Storage>,
-    path: &Path,
-    config: StoreConfig,
+    paths: &StorePaths,
+    config: &StoreConfig,
     options: &VerifyOptions,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
-    let paths = StorePaths::new(path, &config);
-    let refused = broker::refused(&*storage, &paths, false);
+    let path = paths.root();
+    let refused = broker::refused(paths, false);
     if !refused.is_empty() {
         return Ok(not_readable(path, options.level, &refused));
     }
-    let (config, wrong_sizes) = broker::proven(&storage, &paths, &config)?;
+    let (config, wrong_sizes) = broker::proven(paths, config)?;
     watched("verify", path, progress, |meter| {
-        let check =
-            |part_bytes| check(&storage, path, (&config, &wrong_sizes), options, meter, part_bytes);
+        let check = |part_bytes| check(paths, (&config, &wrong_sizes), options, meter, part_bytes);
         // Whole files leave nothing in doubt.
         let report = match check(Some(options.part_bytes))? {
             None => check(None)?,
@@ -213,21 +208,18 @@ struct Prepared {
 }
 
 fn prepare<'a>(
-    storage: Arc<dyn Storage>,
-    path: &Path,
+    paths: StorePaths,
     config: &'a StoreConfig,
     options: &VerifyOptions,
     meter: &'a Meter,
 ) -> Result<(Context<'a>, Prepared)> {
-    let paths = StorePaths::new(path, config);
-    found::need_store(&*storage, &paths)?;
-    let log_file = found::commit_log_file_size(&storage, &paths, config)?;
-    let in_database = inventory::has_queue_database(&*storage, &paths)?;
+    found::need_store(&paths)?;
+    let log_file = found::commit_log_file_size(&paths, config)?;
+    let in_database = inventory::has_queue_database(&paths)?;
     let mut cx = Context {
-        findings: Findings::new(path, options.most_findings),
+        findings: Findings::new(paths.root(), options.most_findings),
         state: State::Closed,
         full: options.level == Level::Full,
-        storage,
         paths,
         config,
         meter,
@@ -243,30 +235,29 @@ fn prepare<'a>(
     let tables = Tables::read(&cx)?;
     let checkpoint = tables::read_checkpoint(&cx);
     let fields = checkpoint.unwrap_or_default();
-    let flushed = Flushed::of(&*cx.storage, &cx.paths, mark, &fields, false);
+    let flushed = Flushed::of(&cx.paths, mark, &fields, false);
     (cx.durable, cx.flushed_ms) = (flushed.offset, flushed.before_ms);
-    let (storage, dirs) = (Arc::clone(&cx.storage), cx.paths.commit_log().to_vec());
+    let (storage, dirs) = (Arc::clone(&cx.paths.storage), cx.paths.commit_log().to_vec());
     let (log, strays) = FileRun::load(storage, Arc::default(), dirs, log_file, Access::Read)?;
     strays.iter().for_each(|stray| cx.stray(stray));
-    if let Some(dir) = found::find_ledger(&*cx.storage, &cx.paths)? {
+    if let Some(dir) = found::find_ledger(&cx.paths)? {
         let Corruption { expected, found, .. } = found::ledger_damage(&dir);
         cx.findings.add(Code::Ledger, &dir, None, expected, found);
     }
     cx.check_files(&log);
-    let layout = inspect::queue_layout(&*cx.storage, &cx.paths, config)?;
+    let layout = inspect::queue_layout(&cx.paths, config)?;
     let queues = Queues::list(&cx, &layout, tables.kinds())?;
     Ok((cx, Prepared { log, queues, tables, checkpoint }))
 }
 
 fn check(
-    storage: &Arc<dyn Storage>,
-    path: &Path,
+    paths: &StorePaths,
     (config, wrong_sizes): (&StoreConfig, &[WrongSize]),
     options: &VerifyOptions,
     meter: &Meter,
     part_bytes: Option<u64>,
 ) -> Result<Option<VerifyReport>> {
-    let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, meter)?;
+    let (cx, mut known) = prepare(paths.clone(), config, options, meter)?;
     for WrongSize { dir, expected, found } in wrong_sizes {
         cx.findings.add(Code::ConfigSize, dir, None, expected, found);
     }
@@ -278,7 +269,7 @@ fn check(
         Ok(())
     };
     let read_queues = || each(known.queues.list.iter_mut(), cx.threads, read);
-    let (index, ()) = both(cx.threads, path, || Index::read(&cx), read_queues)?;
+    let (index, ()) = both(cx.threads, paths.root(), || Index::read(&cx), read_queues)?;
     // Entries of a writer may lead to files that were made since.
     known.log.refresh()?;
     let Prepared { log, queues, .. } = &known;
@@ -319,7 +310,7 @@ fn conclude(
         let is_new = checkpoint.is_some_and(|fields| {
             fields.physic_msg_timestamp_ms <= 0 && fields.index_msg_timestamp_ms <= 0
         });
-        let has_checkpoint = matches!(cx.storage.kind(&cx.paths.checkpoint()), Ok(Some(_)));
+        let has_checkpoint = matches!(cx.paths.storage.kind(&cx.paths.checkpoint()), Ok(Some(_)));
         let has_entries = index.file_count > 0 || queues.list.iter().any(|queue| queue.end > 0);
         if !is_new || !has_checkpoint || has_entries || cx.durable > 0 {
             let expected = "a file of the log, or the checkpoint of a new store and nothing else";
@@ -350,7 +341,7 @@ fn conclude(
 fn state(cx: &Context<'_>) -> Result<State> {
     let root = cx.paths.root();
     for (path, what) in [(cx.paths.abort(), "abort"), (cx.paths.lock(), "lock")] {
-        match cx.storage.kind_of(&path)? {
+        match cx.paths.storage.kind_of(&path)? {
             None | Some(FileKind::File) => {}
             Some(kind) => {
                 let expected = format!("the file `{what}`");
@@ -358,13 +349,13 @@ fn state(cx: &Context<'_>) -> Result<State> {
             }
         }
     }
-    if StoreLock::is_held(&*cx.storage, &cx.paths) {
+    if StoreLock::is_held(&cx.paths) {
         let expected = "a store that no process writes to";
         let lock = cx.paths.lock();
         cx.findings.add(Code::InUse, &lock, None, expected, "a locked one");
         return Ok(State::InUse);
     }
-    if lock::was_aborted(&*cx.storage, &cx.paths).unwrap_or(true) {
+    if lock::was_aborted(&cx.paths).unwrap_or(true) {
         let expected = "no file `abort`";
         cx.findings.add(Code::NotClosed, root, None, expected, "one");
         return Ok(State::Crashed);
@@ -418,7 +409,7 @@ fn check_behind(
     let mut reach = Reach::default();
     walks.iter().for_each(|walk| reach.join(&walk.index, cx));
     let dir = cx.paths.root().join(version::DATABASE);
-    let in_database = index.file_count == 0 && inventory::has_tables(&*cx.storage, &dir)?;
+    let in_database = index.file_count == 0 && inventory::has_tables(cx.paths.storage(), &dir)?;
     reach.report(cx, index.is_known && !in_database);
     let rest = index
         .check_unordered(cx, log, walked)

@@ -85,7 +85,7 @@ impl Tables {
         if let Some(levels) = read_one(cx, &path, parse_delay_offsets) {
             tables.of_levels = Some((path, of_levels(&levels)));
         }
-        let own = Remembered::load(&*cx.storage, &cx.paths);
+        let own = Remembered::load(&cx.paths);
         if let (true, Some(warning)) = (own.is_unusable(), own.warning) {
             let code = Code::ConfigUnreadable.at(Severity::Warning);
             let (path, expected) = (cx.paths.settings(), "JSON as mqstore writes it");
@@ -118,7 +118,7 @@ impl Tables {
         let mut groups = BTreeSet::new();
         let path = cx.paths.config().join("subscriptionGroup.json");
         // Only a broker that had consumers writes it.
-        if let Ok(Some(bytes)) = config_file::read_json(&*cx.storage, &path) {
+        if let Ok(Some(bytes)) = config_file::read_json(cx.paths.storage(), &path) {
             let topics = self.topics.iter().flat_map(TopicTable::iter);
             let retried =
                 topics.filter_map(|topic| topic.name.strip_prefix("%RETRY%").map(str::to_owned));
@@ -152,7 +152,7 @@ impl Tables {
     /// Neither in the table nor with queue folders.
     pub(crate) fn has_deleted(&self, cx: &Context<'_>, topic: &[u8]) -> bool {
         let table = self.topics.as_ref();
-        table.is_some_and(|table| is_deleted(&*cx.storage, &cx.paths, table, topic))
+        table.is_some_and(|table| is_deleted(&cx.paths, table, topic))
     }
 
     pub(crate) fn check(&self, cx: &Context<'_>, queues: &Queues) {
@@ -251,7 +251,7 @@ fn read_file<T>(
     path: &Path,
     parse: fn(&[u8]) -> Result<T, FormatError>,
 ) -> Read<T> {
-    match cx.storage.kind(path) {
+    match cx.paths.storage.kind(path) {
         Ok(Some(kind @ (FileKind::Directory | FileKind::Other))) => {
             cx.stray_as(Code::NoRegularFile.at(Severity::Warning), path, kind, "a file");
             return Read::Missing;
@@ -259,7 +259,7 @@ fn read_file<T>(
         Ok(None) => return Read::Missing,
         Ok(Some(FileKind::File)) | Err(_) => {}
     }
-    match config_file::read_json(&*cx.storage, path) {
+    match config_file::read_json(cx.paths.storage(), path) {
         Ok(None) => Read::Missing,
         Ok(Some(bytes)) if bytes.is_empty() => Read::Empty,
         Ok(Some(bytes)) => match parse(&bytes) {
@@ -289,7 +289,7 @@ fn delays_retries(queues: &Queues) -> bool {
 
 fn report_topics_gone(cx: &Context<'_>, queues: &Queues) {
     let config = cx.paths.config();
-    let is_there = |path: PathBuf| matches!(cx.storage.kind(&path), Ok(Some(_)));
+    let is_there = |path: PathBuf| matches!(cx.paths.storage.kind(&path), Ok(Some(_)));
     let has_folder = is_there(config.clone());
     let mut others = OTHERS.iter().chain(&["consumerOffset.json"]);
     let is_of_broker = match has_folder {
@@ -401,14 +401,14 @@ fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
 
 pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
     let path = cx.paths.checkpoint();
-    let checkpoint = match StoreCheckpoint::load(&*cx.storage, &path, Access::Read) {
+    let checkpoint = match StoreCheckpoint::load(cx.paths.storage(), &path, Access::Read) {
         Ok(checkpoint) => checkpoint,
         Err(error) => {
             unopened(cx, &path, "checkpoint", error);
             return None;
         }
     };
-    let len = match cx.storage.open(&path, Access::Read).and_then(|file| file.stat()) {
+    let len = match cx.paths.storage.open(&path, Access::Read).and_then(|file| file.stat()) {
         Ok(stat) => stat.len,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => {
@@ -426,7 +426,7 @@ pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
 }
 
 pub(crate) fn read_mark(cx: &Context<'_>) -> Option<Mark> {
-    match Mark::read(&*cx.storage, &cx.paths) {
+    match Mark::read(&cx.paths) {
         Ok(mark) => mark,
         Err(Error::Corrupt(fault)) => {
             cx.corruption(Code::LogMark, *fault);

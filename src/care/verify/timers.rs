@@ -32,7 +32,7 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
         at >= walked.log_start && end <= walked.log_end && !walked.is_damaged(at)
     });
     let mut known = TimerCheckpoint::default();
-    match cx.storage.open(&path, Access::Read) {
+    match cx.paths.storage.open(&path, Access::Read) {
         // No broker has delivered timers here.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && log_end == 0 => {}
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -103,7 +103,9 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
 /// Slots after a time, and their messages, whose units are all gone.
 fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u64)> {
     let path = cx.paths.root().join("timerwheel");
-    let Some(file) = cx.storage.open_if_there(&path, Access::Read)? else { return Ok((0, 0)) };
+    let Some(file) = cx.paths.storage.open_if_there(&path, Access::Read)? else {
+        return Ok((0, 0));
+    };
     let (mut slots, mut messages) = (0, 0);
     let read = inventory::each_slot(&*file, |slot| {
         let (time, first) = (i64_at(slot, 0).unwrap_or(0), i64_at(slot, 8).unwrap_or(0));
@@ -120,14 +122,14 @@ fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u
 /// End of the units in `timerlog`, and where the last one's message lies.
 fn log_end(cx: &Context<'_>) -> Result<(u64, Option<(u64, u64)>)> {
     let dir = cx.paths.root().join("timerlog");
-    let mut files = inventory::list(&*cx.storage, &dir)?;
+    let mut files = inventory::list(cx.paths.storage(), &dir)?;
     files.sort_unstable_by(|a, b| b.name.cmp(&a.name));
     for file in files {
         let Some(base) = file.name.to_str().and_then(file_name::parse_offset_name) else {
             continue;
         };
         let path = dir.join(&file.name);
-        let measured = cx.storage.open(&path, Access::Read).and_then(|file| {
+        let measured = cx.paths.storage.open(&path, Access::Read).and_then(|file| {
             let end = inventory::timer_units(&*file)? * TIMER_UNIT_LEN as u64;
             let mut unit = [0; TIMER_UNIT_LEN];
             file.read_at(&mut unit, end.saturating_sub(TIMER_UNIT_LEN as u64))?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -90,11 +91,11 @@ pub(crate) fn _replace_folders(
     now_ms: i64,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Option<OsString>> {
-    let paths = StorePaths::new(&path, &settings);
+    let paths = StorePaths::new(Arc::new(Os), &path, &settings);
     let call = |dir: &Path| -> PyResult<Vec<String>> {
         Python::attach(|py| build.call1(py, (dir.as_os_str(),))?.extract(py))
     };
-    let kept = py.detach(|| swap::replace_locked::<PyErr>(&Os, &paths, now_ms, call))?;
+    let kept = py.detach(|| swap::replace_locked::<PyErr>(&paths, now_ms, call))?;
     Ok(kept.map(PathBuf::into_os_string))
 }
 

@@ -20,9 +20,9 @@ use crate::log::CommitLog;
 const PARTS: [&str; 5] = [CONSUME_QUEUE, INDEX, "config", "checkpoint", "abort"];
 
 /// Whether there is a store: the folder of its commit log.
-pub fn is_store(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+pub fn is_store(paths: &StorePaths) -> Result<bool> {
     for dir in paths.commit_log() {
-        if is_folder(storage, dir, false)? {
+        if is_folder(paths.storage(), dir, false)? {
             return Ok(true);
         }
     }
@@ -34,9 +34,9 @@ fn is_folder(storage: &dyn Storage, dir: &Path, ours: bool) -> Result<bool> {
         .map_err(|reason| Error::NotAStore { path: dir.to_owned(), reason })
 }
 
-pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
+pub fn check_folders(paths: &StorePaths) -> Result<()> {
     for dir in [paths.consume_queue(), paths.index(), paths.config()] {
-        is_folder(storage, &dir, false)?;
+        is_folder(paths.storage(), &dir, false)?;
     }
     for dir in [
         paths.batch_consume_queue(),
@@ -44,38 +44,39 @@ pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
         paths.quarantine(),
         paths.rebuild(),
     ] {
-        is_folder(storage, &dir, true)?;
+        is_folder(paths.storage(), &dir, true)?;
     }
     Ok(())
 }
 
-pub fn need_store(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
-    if is_store(storage, paths)? { Ok(()) } else { Err(not_a_store(storage, paths)) }
+pub fn need_store(paths: &StorePaths) -> Result<()> {
+    if is_store(paths)? { Ok(()) } else { Err(not_a_store(paths)) }
 }
 
 #[must_use]
-pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
-    let reason = match storage.kind(paths.root()) {
+pub fn not_a_store(paths: &StorePaths) -> Error {
+    let reason = match paths.storage.kind(paths.root()) {
         _ if paths.root().as_os_str().is_empty() => "the path is empty".to_owned(),
         Ok(None) => "no such path".to_owned(),
         Ok(Some(FileKind::File)) => NOT_A_FOLDER.to_owned(),
-        _ => match find_ledger(storage, paths) {
+        _ => match find_ledger(paths) {
             Ok(Some(dir)) => format!(
                 "no folder `commitlog` in it, but the log of DLedger, which is not read and never \
                  changed: `mqstore salvage {} --out NEW` copies its messages into a new store",
                 dir.display()
             ),
-            _ => format!("no folder `commitlog` in it{}", likeness(storage, paths)),
+            _ => format!("no folder `commitlog` in it{}", likeness(paths)),
         },
     };
     Error::NotAStore { path: paths.root().to_owned(), reason }
 }
 
-fn likeness(storage: &dyn Storage, paths: &StorePaths) -> String {
+fn likeness(paths: &StorePaths) -> String {
     let root = paths.root();
-    let has_log =
-        |dir: &Path| matches!(folder_at(storage, &dir.join(COMMIT_LOG), false), Ok(Ok(true)));
-    let entries = storage.list(root).unwrap_or_default();
+    let has_log = |dir: &Path| {
+        matches!(folder_at(paths.storage(), &dir.join(COMMIT_LOG), false), Ok(Ok(true)))
+    };
+    let entries = paths.storage.list(root).unwrap_or_default();
     let mut names: Vec<_> = entries.iter().filter_map(|entry| entry.name.to_str()).collect();
     names.sort_unstable();
     if let Some(store) = root.ancestors().skip(1).take(3).find(|above| has_log(above)) {
@@ -101,12 +102,8 @@ fn likeness(storage: &dyn Storage, paths: &StorePaths) -> String {
 }
 
 /// File size of the commit log: configured and consistent with the files, detected, or remembered.
-pub fn commit_log_file_size(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<u64> {
-    let files = load(storage, paths, 1)?.files();
+pub fn commit_log_file_size(paths: &StorePaths, config: &StoreConfig) -> Result<u64> {
+    let files = load(paths, 1)?.files();
     let found = file_size_of(&files);
     match (config.mapped_file_size_commit_log, found) {
         (Some(configured), Some(found)) if configured != found => {
@@ -117,32 +114,25 @@ pub fn commit_log_file_size(
         (Some(configured), _) => Ok(configured),
         (None, Some(found)) => Ok(found),
         (None, None) => {
-            let remembered = Remembered::load(&**storage, paths).config;
+            let remembered = Remembered::load(paths).config;
             Ok(remembered.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE))
         }
     }
 }
 
 /// Opens the log, readable to the end of its files.
-pub fn open_log(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<CommitLog> {
-    let run = load(storage, paths, commit_log_file_size(storage, paths, config)?)?;
+pub fn open_log(paths: &StorePaths, config: &StoreConfig) -> Result<CommitLog> {
+    let run = load(paths, commit_log_file_size(paths, config)?)?;
     let end = run.end_offset().unwrap_or(0);
     Ok(CommitLog::new(run, end))
 }
 
-pub(crate) fn proven_file_size(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-) -> Result<Option<u64>> {
-    Ok(file_size_of(&load(storage, paths, 1)?.files()))
+pub(crate) fn proven_file_size(paths: &StorePaths) -> Result<Option<u64>> {
+    Ok(file_size_of(&load(paths, 1)?.files()))
 }
 
-fn load(storage: &Arc<dyn Storage>, paths: &StorePaths, file_size: u64) -> Result<FileRun> {
-    let (storage, dirs) = (Arc::clone(storage), paths.commit_log().to_vec());
+fn load(paths: &StorePaths, file_size: u64) -> Result<FileRun> {
+    let (storage, dirs) = (Arc::clone(&paths.storage), paths.commit_log().to_vec());
     Ok(FileRun::load(storage, Arc::default(), dirs, file_size, Access::Read)?.0)
 }
 
@@ -157,13 +147,13 @@ const SIZE_AT: usize = 4;
 const PLACE_AT: usize = 24;
 
 /// Folder with a log of DLedger: `dledger-*/data`, or the log's own.
-pub(crate) fn find_ledger(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<PathBuf>> {
+pub(crate) fn find_ledger(paths: &StorePaths) -> Result<Option<PathBuf>> {
     let root = paths.root();
     let is_named = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"dledger-");
-    let groups = list(storage, root)?.into_iter().filter(|entry| is_named(&entry.name));
+    let groups = list(paths.storage(), root)?.into_iter().filter(|entry| is_named(&entry.name));
     let groups = groups.map(|entry| root.join(entry.name).join("data"));
     for dir in groups.chain(paths.commit_log().iter().cloned()) {
-        if is_ledger(storage, &dir)? {
+        if is_ledger(paths.storage(), &dir)? {
             return Ok(Some(dir));
         }
     }

@@ -207,9 +207,9 @@ pub fn is_database(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     has_file(storage, dir, |name| name == "CURRENT" || name.starts_with("MANIFEST-"))
 }
 
-pub fn has_queue_database(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+pub fn has_queue_database(paths: &StorePaths) -> Result<bool> {
     let own = paths.root().join("consumequeue_rocksdb");
-    Ok(is_database(storage, &paths.consume_queue())? || is_database(storage, &own)?)
+    Ok(is_database(paths.storage(), &paths.consume_queue())? || is_database(paths.storage(), &own)?)
 }
 
 pub fn has_tables(storage: &dyn Storage, dir: &Path) -> Result<bool> {

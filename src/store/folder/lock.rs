@@ -72,17 +72,14 @@ impl Drop for OffsetsLock {
 
 impl OffsetsLock {
     /// Waits for the lock, beside a writer of this library or none.
-    pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
-        Self::take(Self::refuse_broker(storage, paths)?, paths)
+    pub fn take_beside(paths: &StorePaths) -> Result<Self> {
+        Self::take(Self::refuse_broker(paths)?, paths)
     }
 
     /// Fails while a broker has the store open; returns the file of the locks.
-    pub fn refuse_broker(
-        storage: &dyn Storage,
-        paths: &StorePaths,
-    ) -> Result<Arc<dyn StorageFile>> {
+    pub fn refuse_broker(paths: &StorePaths) -> Result<Arc<dyn StorageFile>> {
         let path = paths.lock();
-        let file = open_or_create(storage, &path)?;
+        let file = open_or_create(paths.storage(), &path)?;
         if Holder::of(&*file) == Some(Holder::Broker) {
             let what = "a broker has the store open and writes its own offsets over all others; \
                         nothing was committed: commit through the broker, or stop it first";
@@ -108,28 +105,23 @@ impl OffsetsLock {
 #[derive(Debug)]
 pub struct QueueLocks {
     file: Arc<dyn StorageFile>,
-    path: PathBuf,
-    storage: PinnedStorage,
+    /// Their storage fails once another `lock` lies at the path.
+    pub paths: StorePaths,
 }
 
 impl QueueLocks {
-    pub fn open(storage: &Arc<dyn Storage>, paths: &StorePaths) -> Result<Self> {
+    pub fn open(paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
-        let file = open_or_create(&**storage, &path)?;
+        let file = open_or_create(paths.storage(), &path)?;
         // While the file is open, no other has its inode.
-        let anchors = [paths.root().to_owned(), path.clone()];
-        let storage = PinnedStorage::new(Arc::clone(storage), anchors)?;
-        Ok(Self { file, path, storage })
-    }
-
-    /// Storage that fails once another `lock` lies at the path.
-    pub fn storage(&self) -> &dyn Storage {
-        &self.storage
+        let anchors = [paths.root().to_owned(), path];
+        let storage = PinnedStorage::new(Arc::clone(&paths.storage), anchors)?;
+        Ok(Self { file, paths: paths.clone().on(Arc::new(storage)) })
     }
 
     pub fn try_take(&self, group: &str, topic: &str, queue_id: i32) -> Result<bool> {
         let byte = Self::byte(group, topic, queue_id);
-        self.file.try_lock(byte).map_err(Error::io("lock", &self.path))
+        self.file.try_lock(byte).map_err(Error::io("lock", self.paths.lock()))
     }
 
     pub fn release(&self, group: &str, topic: &str, queue_id: i32) {
@@ -156,9 +148,9 @@ fn open_or_create(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn StorageF
 
 impl StoreLock {
     /// Takes the lock, a writer's first action.
-    pub fn take(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
+    pub fn take(paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
-        let file = open_or_create(storage, &path)?;
+        let file = open_or_create(paths.storage(), &path)?;
         if !file.try_lock(WRITER).map_err(Error::io("lock", &path))? {
             return Err(Error::Locked { path, pid: file.lock_holder() });
         }
@@ -197,21 +189,21 @@ impl StoreLock {
     }
 
     #[must_use]
-    pub fn holder(storage: &dyn Storage, paths: &StorePaths) -> Option<Holder> {
-        let file = storage.open(&paths.lock(), Access::Read).ok()?;
+    pub fn holder(paths: &StorePaths) -> Option<Holder> {
+        let file = paths.storage.open(&paths.lock(), Access::Read).ok()?;
         Holder::of(&*file)
     }
 
     /// Whether a process writes to the store now.
     #[must_use]
-    pub fn is_held(storage: &dyn Storage, paths: &StorePaths) -> bool {
-        storage.open(&paths.lock(), Access::Read).is_ok_and(|file| Holder::of(&*file).is_some())
+    pub fn is_held(paths: &StorePaths) -> bool {
+        Self::holder(paths).is_some()
     }
 }
 
-pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+pub fn was_aborted(paths: &StorePaths) -> Result<bool> {
     let path = paths.abort();
-    match storage.kind_of(&path)? {
+    match paths.storage.kind_of(&path)? {
         None => Ok(false),
         Some(FileKind::File) => Ok(true),
         Some(_) => Err(Error::Io {
@@ -223,16 +215,16 @@ pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
 }
 
 /// Writes `abort` with this process's id; its old content goes to `abort.bak`.
-pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
-    let before = read_start(storage, &paths.abort(), 64)?;
-    put(storage, &paths.abort_backup(), &before)?;
-    replace(storage, &paths.abort(), std::process::id().to_string().as_bytes())
+pub fn write_abort(paths: &StorePaths) -> Result<()> {
+    let before = read_start(paths.storage(), &paths.abort(), 64)?;
+    put(paths.storage(), &paths.abort_backup(), &before)?;
+    replace(paths.storage(), &paths.abort(), std::process::id().to_string().as_bytes())
 }
 
 /// Removes `abort`: everything is flushed and dispatched.
-pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
-    storage.remove_if_there(&paths.abort())?;
-    storage.sync_dir(paths.root()).map_err(Error::flush(paths.root()))
+pub fn remove_abort(paths: &StorePaths) -> Result<()> {
+    paths.storage.remove_if_there(&paths.abort())?;
+    paths.storage.sync_dir(paths.root()).map_err(Error::flush(paths.root()))
 }
 
 /// First bytes of a small file; none if missing.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::lock;
 use super::paths::StorePaths;
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, Storage, StorageFile};
+use crate::files::{Access, StorageFile};
 use crate::format::bytes::{array_at, i32_at, i64_at, put_i32_in, put_i64_in, put_in};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::crc::crc32;
@@ -46,7 +46,6 @@ impl Flushed {
     /// RocketMQ has written since, mark or checkpoint.
     #[must_use]
     pub fn of(
-        storage: &dyn Storage,
         paths: &StorePaths,
         mark: Option<Mark>,
         checkpoint: &CheckpointFields,
@@ -55,7 +54,7 @@ impl Flushed {
         let offset = mark.map_or(0, |mark| mark.offset);
         let before_ms = match mark {
             _ if is_clean => i64::MAX,
-            Some(mark) if mark.is_of_last_session(storage, paths) => i64::MIN,
+            Some(mark) if mark.is_of_last_session(paths) => i64::MIN,
             _ => checkpoint.physic_msg_timestamp_ms,
         };
         Self { offset, before_ms }
@@ -64,9 +63,9 @@ impl Flushed {
 
 impl Mark {
     /// Reads a store's mark without changing it; `None` if it is missing.
-    pub fn read(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
+    pub fn read(paths: &StorePaths) -> Result<Option<Self>> {
         let path = paths.mark();
-        let Some(file) = storage.open_if_there(&path, Access::Read)? else { return Ok(None) };
+        let Some(file) = paths.storage.open_if_there(&path, Access::Read)? else { return Ok(None) };
         let slots = SLOTS.map(|at| {
             let mut bytes = [0; SLOT_LEN];
             // An unreadable slot counts as torn.
@@ -85,9 +84,9 @@ impl Mark {
     }
 
     /// Offset before which a serving writer has written all queue entries.
-    pub fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Result<u64> {
+    pub fn written_queues(paths: &StorePaths) -> Result<u64> {
         let path = paths.mark();
-        let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let file = paths.storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
         let mut bytes = [0; SLOT_LEN];
         file.read_at(&mut bytes, QUEUES_SLOT).map_err(Error::io("read", &path))?;
         Self::decode(&bytes).map(|slot| slot.offset).ok_or_else(|| {
@@ -98,8 +97,8 @@ impl Mark {
     }
 
     #[must_use]
-    pub fn is_of_last_session(&self, storage: &dyn Storage, paths: &StorePaths) -> bool {
-        session(storage, paths).is_ok_and(|last| last == self.session)
+    pub fn is_of_last_session(&self, paths: &StorePaths) -> bool {
+        session(paths).is_ok_and(|last| last == self.session)
     }
 
     fn decode(bytes: &[u8; SLOT_LEN]) -> Option<Self> {
@@ -124,10 +123,10 @@ impl Mark {
 }
 
 /// Checksum unique to the session that wrote `abort`.
-fn session(storage: &dyn Storage, paths: &StorePaths) -> Result<i32> {
+fn session(paths: &StorePaths) -> Result<i32> {
     let path = paths.abort();
-    let mut bytes = lock::read_start(storage, &path, 64)?;
-    if let Ok(Some(stamp)) = storage.stamp(&path) {
+    let mut bytes = lock::read_start(paths.storage(), &path, 64)?;
+    if let Ok(Some(stamp)) = paths.storage.stamp(&path) {
         bytes.extend_from_slice(format!(" {}", stamp.inode).as_bytes());
     }
     Ok(crc32(&bytes).cast_signed())
@@ -150,23 +149,19 @@ struct Written {
 impl DurableMark {
     /// Sets the mark to `offset`, durably, for the session of the current `abort`. `found` is the
     /// previous mark.
-    pub fn set(
-        storage: &dyn Storage,
-        paths: &StorePaths,
-        found: Option<Mark>,
-        offset: u64,
-    ) -> Result<Self> {
+    pub fn set(paths: &StorePaths, found: Option<Mark>, offset: u64) -> Result<Self> {
         let path = paths.mark();
-        let session = session(storage, paths)?;
+        let session = session(paths)?;
         let number = found.map_or(0, |found| found.number);
         let mark = Mark { offset, number, session };
         // A file without a mark may have any length.
         if found.is_none() {
             let mut bytes = mark.encode().to_vec();
             bytes.resize(FILE_LEN, 0);
-            lock::replace(storage, &path, &bytes)?;
+            lock::replace(paths.storage(), &path, &bytes)?;
         }
-        let file = storage.open(&path, Access::ReadWrite).map_err(Error::io("open", &path))?;
+        let file =
+            paths.storage.open(&path, Access::ReadWrite).map_err(Error::io("open", &path))?;
         let written = Written { file: Some(file), mark, durable: number };
         let this = Self { path, written: Mutex::new(written) };
         if let Some(found) = found {
@@ -234,19 +229,19 @@ mod tests {
 
     fn store() -> (tempfile::TempDir, StorePaths) {
         let dir = tempfile::tempdir().unwrap();
-        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        let paths = StorePaths::new(Arc::new(Os), dir.path(), &StoreConfig::default());
         (dir, paths)
     }
 
     fn offset(paths: &StorePaths) -> Option<u64> {
-        Mark::read(&Os, paths).unwrap().map(|mark| mark.offset)
+        Mark::read(paths).unwrap().map(|mark| mark.offset)
     }
 
     #[test]
     fn the_newest_valid_slot_counts() {
         let (_dir, paths) = store();
         assert_eq!(offset(&paths), None);
-        let mark = DurableMark::set(&Os, &paths, None, 100).unwrap();
+        let mark = DurableMark::set(&paths, None, 100).unwrap();
         for number in 101..110 {
             mark.write(number).unwrap();
             assert_eq!(offset(&paths), Some(number));
@@ -262,15 +257,15 @@ mod tests {
             }
         }
         std::fs::write(paths.mark(), [0; FILE_LEN]).unwrap();
-        assert!(matches!(Mark::read(&Os, &paths), Err(Error::Corrupt(_))));
+        assert!(matches!(Mark::read(&paths), Err(Error::Corrupt(_))));
     }
 
     #[test]
     fn a_mark_that_is_lowered_leaves_nothing_of_the_higher_one() {
         let (_dir, paths) = store();
-        DurableMark::set(&Os, &paths, None, 1).unwrap().write(900).unwrap();
-        let found = Mark::read(&Os, &paths).unwrap();
-        DurableMark::set(&Os, &paths, found, 300).unwrap();
+        DurableMark::set(&paths, None, 1).unwrap().write(900).unwrap();
+        let found = Mark::read(&paths).unwrap();
+        DurableMark::set(&paths, found, 300).unwrap();
         let whole = std::fs::read(paths.mark()).unwrap();
         for slot in [0, 4096] {
             let mut bytes = whole.clone();

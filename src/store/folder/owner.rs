@@ -4,14 +4,14 @@ use std::path::Path;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result, quoted};
-use crate::files::{Foreign, Storage};
+use crate::files::Foreign;
 
 /// Refuses if a new file would stay another user's or group's than its folder's.
 ///
 /// # Errors
 /// [`Error::Io`], with the commands that mend it.
-pub fn check(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
-    match foreign(storage, paths)?.into_iter().next() {
+pub fn check(paths: &StorePaths) -> Result<()> {
+    match foreign(paths)?.into_iter().next() {
         Some(found) => Err(refused(found)),
         None => Ok(()),
     }
@@ -19,8 +19,8 @@ pub fn check(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
 
 /// [`check`] of an open for writing: returns a warning if owner and group of the folder can use what
 /// is made.
-pub fn check_usable(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<String>> {
-    let mut all = foreign(storage, paths)?;
+pub fn check_usable(paths: &StorePaths) -> Result<Option<String>> {
+    let mut all = foreign(paths)?;
     if let Some(at) = all.iter().position(|found| !found.is_usable) {
         return Err(refused(all.swap_remove(at)));
     }
@@ -35,11 +35,11 @@ pub fn check_usable(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<
     }))
 }
 
-fn foreign(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<Foreign>> {
+fn foreign(paths: &StorePaths) -> Result<Vec<Foreign>> {
     let root = paths.root().to_owned();
     let below = [paths.consume_queue(), paths.index(), paths.config()];
     let folders = [root].into_iter().chain(paths.commit_log().iter().cloned()).chain(below);
-    let found = folders.map(|dir| storage.foreign(&dir).map_err(Error::io("open", &dir)));
+    let found = folders.map(|dir| paths.storage.foreign(&dir).map_err(Error::io("open", &dir)));
     found.filter_map(Result::transpose).collect()
 }
 

@@ -1,8 +1,10 @@
 //! Names below a store's root (`org.apache.rocketmq.store.config.StorePathConfigHelper`).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::config::StoreConfig;
+use crate::files::Storage;
 use crate::log::QueueKind;
 
 pub const COMMIT_LOG: &str = "commitlog";
@@ -14,8 +16,9 @@ pub const QUEUE_FOLDERS: [&str; 3] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUM
 
 pub const SETTINGS_FILE: &str = "mqstore.json";
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct StorePaths {
+    pub(crate) storage: Arc<dyn Storage>,
     root: PathBuf,
     commit_log: Vec<PathBuf>,
     read_only: Vec<PathBuf>,
@@ -25,7 +28,7 @@ pub struct StorePaths {
 impl StorePaths {
     /// Paths of the store at `root`; `config` may move the commit log, relative to the root.
     #[must_use]
-    pub fn new(root: &Path, config: &StoreConfig) -> Self {
+    pub fn new(storage: Arc<dyn Storage>, root: &Path, config: &StoreConfig) -> Self {
         let mut commit_log: Vec<_> =
             config.store_path_commit_log.iter().map(|dir| root.join(dir)).collect();
         commit_log.sort();
@@ -38,12 +41,23 @@ impl StorePaths {
         commit_log.extend(read_only.iter().cloned());
         commit_log.sort();
         commit_log.dedup();
-        Self { root: root.to_owned(), commit_log, read_only, aside: None }
+        Self { storage, root: root.to_owned(), commit_log, read_only, aside: None }
     }
 
     #[must_use]
     pub fn with_aside(self, aside: PathBuf) -> Self {
         Self { aside: Some(aside), ..self }
+    }
+
+    /// The same names, read and written through `storage`.
+    #[must_use]
+    pub fn on(self, storage: Arc<dyn Storage>) -> Self {
+        Self { storage, ..self }
+    }
+
+    #[must_use]
+    pub fn storage(&self) -> &dyn Storage {
+        &*self.storage
     }
 
     #[must_use]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{FileKind, Storage, make_folder};
+use crate::files::{FileKind, make_folder};
 use crate::format::config::json;
 use crate::format::release::Release;
 
@@ -94,8 +94,8 @@ pub struct Remembered {
 impl Remembered {
     /// Reads the file. A damaged or foreign one gives a warning, and nothing is remembered.
     #[must_use]
-    pub fn load(storage: &dyn Storage, paths: &StorePaths) -> Self {
-        match Self::read(storage, paths) {
+    pub fn load(paths: &StorePaths) -> Self {
+        match Self::read(paths) {
             Ok(remembered) => remembered,
             Err(error) => Self {
                 warning: Some(format!(
@@ -107,9 +107,11 @@ impl Remembered {
         }
     }
 
-    fn read(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
+    fn read(paths: &StorePaths) -> Result<Self> {
         let path = paths.settings();
-        let Some(bytes) = read(storage, &path, MOST_BYTES)? else { return Ok(Self::default()) };
+        let Some(bytes) = read(paths.storage(), &path, MOST_BYTES)? else {
+            return Ok(Self::default());
+        };
         let foreign = |found: String| {
             let expected =
                 "an object with a whole number `format_version` and an object `settings`";
@@ -209,15 +211,14 @@ pub fn leave_retention(config: &mut StoreConfig) {
 /// Writes all settings of a new store; of an existing one changed sizes, and given settings that
 /// are not in the file and cannot be detected.
 pub fn keep(
-    storage: &dyn Storage,
     paths: &StorePaths,
     config: &StoreConfig,
     is_new: bool,
     found_sizes: impl Fn() -> Result<StoreConfig>,
 ) -> Result<()> {
-    let remembered = Remembered::load(storage, paths);
+    let remembered = Remembered::load(paths);
     if is_new {
-        return write(storage, paths, remembered, values(config).collect());
+        return write(paths, remembered, values(config).collect());
     }
     let known = &remembered.config;
     let mut found = None;
@@ -250,21 +251,20 @@ pub fn keep(
     }
     match changed.is_empty() {
         true => Ok(()),
-        false => write(storage, paths, remembered, changed),
+        false => write(paths, remembered, changed),
     }
 }
 
 fn write(
-    storage: &dyn Storage,
     paths: &StorePaths,
     remembered: Remembered,
     changed: Vec<(&'static str, Value)>,
 ) -> Result<()> {
     let path = paths.settings();
-    make_folder(storage, &paths.config())?;
-    let unused = remembered.root.is_none() && storage.kind_of(&path)? == Some(FileKind::File);
+    make_folder(paths.storage(), &paths.config())?;
+    let unused = remembered.root.is_none() && paths.storage.kind_of(&path)? == Some(FileKind::File);
     if unused {
-        storage.rename(&path, &backup_of(&path)).map_err(Error::io("rename", &path))?;
+        paths.storage.rename(&path, &backup_of(&path)).map_err(Error::io("rename", &path))?;
     }
     let mut root = remembered.root.unwrap_or_default();
     root.entry("format_version").or_insert_with(|| FORMAT_VERSION.into());
@@ -273,5 +273,5 @@ fn write(
         settings.extend(changed.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     let text = format!("{:#}\n", Value::Object(root));
-    lock::replace(storage, &path, text.as_bytes())
+    lock::replace(paths.storage(), &path, text.as_bytes())
 }

@@ -48,49 +48,45 @@ impl Seal {
     /// # Errors
     /// [`Error::Io`]; a missing seal only makes the next open slower.
     pub fn put(
-        storage: &dyn Storage,
         paths: &StorePaths,
         config: &StoreConfig,
         end: u64,
         newest_timestamp_ms: i64,
     ) -> Result<()> {
         // Writes through a map must change the time, or a seal proves nothing.
-        if !storage.stamps_mapped_writes(&paths.checkpoint())? {
+        if !paths.storage.stamps_mapped_writes(&paths.checkpoint())? {
             return Ok(());
         }
-        let Some(digest) = Digest::of(storage, paths)? else { return Ok(()) };
+        let Some(digest) = Digest::of(paths)? else { return Ok(()) };
         let settings = settings(config);
         let text = Self { end, newest_timestamp_ms, settings, digest }.to_text();
         for _ in 0..TICKS {
             // A lost seal makes the next open slower; the folder is flushed behind `abort`.
-            lock::put(storage, &paths.seal(), text.as_bytes())?;
+            lock::put(paths.storage(), &paths.seal(), text.as_bytes())?;
             // A change within the last tick would not show.
-            let sealed = storage.stamp(&paths.seal()).map_err(Error::io("stat", paths.seal()))?;
+            let sealed =
+                paths.storage.stamp(&paths.seal()).map_err(Error::io("stat", paths.seal()))?;
             if sealed.is_some_and(|sealed| sealed.changed_ns > digest.newest_change_ns) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        storage.remove_file(&paths.seal()).map_err(Error::io("remove", paths.seal()))
+        paths.storage.remove_file(&paths.seal()).map_err(Error::io("remove", paths.seal()))
     }
 
     /// Returns the seal if it is valid.
-    pub fn holding(
-        storage: &dyn Storage,
-        paths: &StorePaths,
-        config: &StoreConfig,
-    ) -> Result<Option<Self>> {
-        let Some(seal) = Self::read(storage, &paths.seal()) else { return Ok(None) };
+    pub fn holding(paths: &StorePaths, config: &StoreConfig) -> Result<Option<Self>> {
+        let Some(seal) = Self::read(paths.storage(), &paths.seal()) else { return Ok(None) };
         let holds = seal.settings == settings(config)
-            && Digest::of(storage, paths)?.is_some_and(|digest| digest == seal.digest);
+            && Digest::of(paths)?.is_some_and(|digest| digest == seal.digest);
         Ok(holds.then_some(seal))
     }
 
     /// Whether no file changed since a seal was put, whatever the settings; `false` where files
     /// have no stamps.
-    pub fn is_whole(storage: &dyn Storage, paths: &StorePaths) -> bool {
-        Self::read(storage, &paths.seal()).is_some_and(
-            |seal| matches!(Digest::of(storage, paths), Ok(Some(digest)) if digest == seal.digest),
+    pub fn is_whole(paths: &StorePaths) -> bool {
+        Self::read(paths.storage(), &paths.seal()).is_some_and(
+            |seal| matches!(Digest::of(paths), Ok(Some(digest)) if digest == seal.digest),
         )
     }
 
@@ -135,7 +131,7 @@ impl Seal {
 
 impl Digest {
     /// `None` if change times are unknown.
-    fn of(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
+    fn of(paths: &StorePaths) -> Result<Option<Self>> {
         let mut folders: Vec<PathBuf> = paths.commit_log().to_vec();
         folders.extend([
             paths.consume_queue(),
@@ -146,7 +142,7 @@ impl Digest {
         let mut listed = vec![Listed::File(paths.topics(), None)];
         listed.push(Listed::File(paths.checkpoint(), None));
         for folder in folders {
-            listed.extend(list(storage, &folder)?);
+            listed.extend(list(paths.storage(), &folder)?);
         }
         listed.sort_unstable_by(|one, other| one.path().cmp(other.path()));
         let parts: Vec<_> = listed.chunks(FOLDERS_AT_ONCE).collect();
@@ -157,7 +153,7 @@ impl Digest {
                 match next {
                     Listed::File(path, stamp) => files.push((path, stamp)),
                     Listed::Folder(path) => {
-                        let mut below = list(storage, &path)?;
+                        let mut below = list(paths.storage(), &path)?;
                         below.sort_unstable_by(|one, other| other.path().cmp(one.path()));
                         rest.extend(below);
                     }
@@ -171,7 +167,7 @@ impl Digest {
         in_order(&parts, processors(), paths.root(), read, |_, files| {
             for (path, listed) in files {
                 let stamp = match listed {
-                    None => storage.stamp(&path),
+                    None => paths.storage.stamp(&path),
                     listed => Ok(listed),
                 };
                 let Some(stamp) = if_there(stamp).map_err(Error::io("stat", &path))? else {

@@ -45,25 +45,25 @@ struct Listed {
 }
 
 impl Listed {
-    fn is_in_place(&self, storage: &dyn Storage, paths: &StorePaths) -> bool {
+    fn is_in_place(&self, paths: &StorePaths) -> bool {
         let place = paths.root().join(&self.step.folder);
         // Behind a link lies another disk, with the same numbers for other folders.
-        let device = |dir: &Path| Some(storage.identity(dir).ok()??.device);
+        let device = |dir: &Path| Some(paths.storage.identity(dir).ok()??.device);
         self.inode.is_some()
-            && inode_of(storage, &place) == self.inode
+            && inode_of(paths.storage(), &place) == self.inode
             && device(&place) == device(paths.root())
     }
 
     /// Exchanges both folders atomically, so that readers always find one. `false` if unsupported,
     /// or if a crash would leave unknown which is which.
-    fn exchange(&self, storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+    fn exchange(&self, paths: &StorePaths) -> Result<bool> {
         let (new, place) =
             (staging(paths).join(&self.step.folder), paths.root().join(&self.step.folder));
-        if self.inode.is_none() || storage.exchange(&new, &place).is_err() {
+        if self.inode.is_none() || paths.storage.exchange(&new, &place).is_err() {
             return Ok(false);
         }
         for dir in [&place, &new].map(|folder| folder.parent().unwrap_or(folder)) {
-            storage.sync_dir(dir).map_err(Error::flush(dir))?;
+            paths.storage.sync_dir(dir).map_err(Error::flush(dir))?;
         }
         Ok(true)
     }
@@ -80,18 +80,13 @@ pub fn staging(paths: &StorePaths) -> PathBuf {
 
 /// Replaces the old folders by the durable ones in [`staging`]. Returns the quarantine folder, if
 /// needed.
-pub fn replace(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    moves: &[Move],
-    now_ms: i64,
-) -> Result<Option<PathBuf>> {
+pub fn replace(paths: &StorePaths, moves: &[Move], now_ms: i64) -> Result<Option<PathBuf>> {
     let kept = format!("{now_ms}-rebuild");
     let mut listed = Vec::new();
     for step in moves {
-        for step in below_a_link(storage, paths, step)? {
+        for step in below_a_link(paths, step)? {
             let new = staging(paths).join(&step.folder);
-            let inode = inode_of(storage, &new).filter(|_| step.has_new);
+            let inode = inode_of(paths.storage(), &new).filter(|_| step.has_new);
             listed.push(Listed { step, inode });
         }
     }
@@ -102,33 +97,33 @@ pub fn replace(
         list.push_str(&format!("{sign}{}{inode}\n", step.folder.to_string_lossy()));
     }
     for dir in [staging(paths).as_path(), &paths.rebuild(), paths.root()] {
-        storage.sync_dir(dir).map_err(Error::flush(dir))?;
+        paths.storage.sync_dir(dir).map_err(Error::flush(dir))?;
     }
-    lock::replace(storage, &paths.rebuild().join(MOVES), list.as_bytes())?;
-    let finished = finish(storage, paths);
+    lock::replace(paths.storage(), &paths.rebuild().join(MOVES), list.as_bytes())?;
+    let finished = finish(paths);
     let kept = paths.quarantine().join(kept);
     if let Err(error) = finished {
         // An immovable folder, such as a mount point, must not block every later open.
-        if let Err(undone) = undo(storage, paths, &kept, &listed) {
+        if let Err(undone) = undo(paths, &kept, &listed) {
             return Err(Error::io("undo a rebuild of", paths.root())(io::Error::other(format!(
                 "{error}; then {undone}"
             ))));
         }
         return Err(error);
     }
-    let there = storage.kind_of(&kept)?;
+    let there = paths.storage.kind_of(&kept)?;
     Ok(there.map(|_| kept))
 }
 
 /// A linked folder stays, and what is in it is replaced.
-fn below_a_link(storage: &dyn Storage, paths: &StorePaths, step: &Move) -> Result<Vec<Move>> {
+fn below_a_link(paths: &StorePaths, step: &Move) -> Result<Vec<Move>> {
     let place = paths.root().join(&step.folder);
-    let kind = storage.kind_of(&place)?;
+    let kind = paths.storage.kind_of(&place)?;
     if kind != Some(FileKind::Other) {
         return Ok(vec![step.clone()]);
     }
-    let new: Vec<_> = list(storage, &staging(paths).join(&step.folder))?;
-    let mut names = list(storage, &place)?;
+    let new: Vec<_> = list(paths.storage(), &staging(paths).join(&step.folder))?;
+    let mut names = list(paths.storage(), &place)?;
     // Another disk has names of others, too.
     names.retain(|DirEntry { name, kind, .. }| match kind {
         FileKind::Directory => is_broker_topic(name.as_encoded_bytes()),
@@ -149,47 +144,46 @@ fn below_a_link(storage: &dyn Storage, paths: &StorePaths, step: &Move) -> Resul
 /// Replaces the folders that `build` puts into [`staging`] and names, with the writer's lock. Those
 /// named and not there are removed.
 pub fn replace_locked<E: From<Error>>(
-    storage: &dyn Storage,
     paths: &StorePaths,
     now_ms: i64,
     build: impl FnOnce(&Path) -> std::result::Result<Vec<String>, E>,
 ) -> std::result::Result<Option<PathBuf>, E> {
-    owner::check(storage, paths)?;
-    let _lock = lock::StoreLock::take(storage, paths)?;
-    finish(storage, paths)?;
+    owner::check(paths)?;
+    let _lock = lock::StoreLock::take(paths)?;
+    finish(paths)?;
     let dir = staging(paths);
-    storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
+    paths.storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
     let made = build(&dir).and_then(|names| {
         let step = |name: String| -> Result<Move> {
             let new = dir.join(&name);
-            let has_new = storage.kind_of(&new)?.is_some();
+            let has_new = paths.storage.kind_of(&new)?.is_some();
             Ok(Move { folder: name.into(), has_new })
         };
         let moves = names.into_iter().map(step).collect::<Result<Vec<_>>>()?;
         // Their records must be durable first.
-        storage.sync_all(paths.root()).map_err(Error::flush(paths.root()))?;
+        paths.storage.sync_all(paths.root()).map_err(Error::flush(paths.root()))?;
         for log in paths.commit_log().iter().filter(|log| !log.starts_with(paths.root())) {
-            storage.sync_all(log).map_err(Error::flush(log))?;
+            paths.storage.sync_all(log).map_err(Error::flush(log))?;
         }
-        Ok(replace(storage, paths, &moves, now_ms)?)
+        Ok(replace(paths, &moves, now_ms)?)
     });
-    if made.is_err() && !is_listed(storage, paths) {
-        let _ = remove_tree(storage, &paths.rebuild());
+    if made.is_err() && !is_listed(paths) {
+        let _ = remove_tree(paths.storage(), &paths.rebuild());
     }
     made
 }
 
 /// Whether a rebuild's moves are decided and only need finishing.
 #[must_use]
-pub fn is_listed(storage: &dyn Storage, paths: &StorePaths) -> bool {
-    !matches!(storage.kind(&paths.rebuild().join(MOVES)), Ok(None))
+pub fn is_listed(paths: &StorePaths) -> bool {
+    !matches!(paths.storage.kind(&paths.rebuild().join(MOVES)), Ok(None))
 }
 
 /// Finishes or undoes an interrupted rebuild; returns whether there was one. Called with the
 /// writer's lock, before queues and index are read.
-pub fn finish(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+pub fn finish(paths: &StorePaths) -> Result<bool> {
     let dir = paths.rebuild();
-    match storage.kind_of(&dir)? {
+    match paths.storage.kind_of(&dir)? {
         None => return Ok(false),
         Some(FileKind::Directory) => {}
         Some(_) => {
@@ -200,32 +194,30 @@ pub fn finish(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
         }
     }
     let list = dir.join(MOVES);
-    if let Some(bytes) = read_whole(storage, &list)? {
+    if let Some(bytes) = read_whole(paths.storage(), &list)? {
         let (kept, moves) = parse(&bytes).ok_or_else(|| {
             let expected = "a list of folders to be moved";
             Error::corrupt(&list, 0, CorruptionKind::FileName, expected, "something else")
         })?;
         let kept = paths.quarantine().join(kept);
         for listed in &moves {
-            make(storage, paths, &kept, listed)?;
-            remove_tree(storage, &beside(&paths.root().join(&listed.step.folder)))?;
+            make(paths, &kept, listed)?;
+            remove_tree(paths.storage(), &beside(&paths.root().join(&listed.step.folder)))?;
         }
-        storage.remove_if_there(&list)?;
-        storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
+        paths.storage.remove_if_there(&list)?;
+        paths.storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
     }
-    remove_tree(storage, &dir)?;
-    storage.sync_dir(paths.root()).map_err(Error::flush(paths.root()))?;
+    remove_tree(paths.storage(), &dir)?;
+    paths.storage.sync_dir(paths.root()).map_err(Error::flush(paths.root()))?;
     Ok(true)
 }
 
 /// Restores the old folder of an unfinished first move; otherwise the next open continues.
-fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Listed]) -> Result<()> {
-    let is_there = |path: &Path| storage.kind_of(path).map(|kind| kind.is_some());
+fn undo(paths: &StorePaths, kept: &Path, moves: &[Listed]) -> Result<()> {
+    let is_there = |path: &Path| paths.storage.kind_of(path).map(|kind| kind.is_some());
     for listed @ Listed { step, .. } in moves {
         let is_made = match step.has_new {
-            true => {
-                !is_there(&staging(paths).join(&step.folder))? || listed.is_in_place(storage, paths)
-            }
+            true => !is_there(&staging(paths).join(&step.folder))? || listed.is_in_place(paths),
             false => is_there(&kept.join(&step.folder))?,
         };
         if is_made {
@@ -235,18 +227,18 @@ fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Listed]
     for Listed { step, .. } in moves {
         let (old, place) = (kept.join(&step.folder), paths.root().join(&step.folder));
         if is_there(&old)? && !is_there(&place)? {
-            rename(storage, paths, &old, &place)?;
+            rename(paths, &old, &place)?;
         }
     }
-    storage.remove_if_there(&paths.rebuild().join(MOVES))?;
-    remove_tree(storage, &paths.rebuild())
+    paths.storage.remove_if_there(&paths.rebuild().join(MOVES))?;
+    remove_tree(paths.storage(), &paths.rebuild())
 }
 
-fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed) -> Result<()> {
+fn make(paths: &StorePaths, kept: &Path, listed: &Listed) -> Result<()> {
     let step = &listed.step;
     let new = staging(paths).join(&step.folder);
     let place = paths.root().join(&step.folder);
-    let is_there = |path: &Path| storage.kind_of(path).map(|kind| kind.is_some());
+    let is_there = |path: &Path| paths.storage.kind_of(path).map(|kind| kind.is_some());
     let mut old = kept.join(&step.folder);
     let to_come = step.has_new && is_there(&new)?;
     let to_go = if step.has_new { to_come } else { !is_there(&old)? };
@@ -259,34 +251,34 @@ fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed)
             }
             old.set_file_name(format!("{name}.{number}"));
         }
-        if to_come && (listed.is_in_place(storage, paths) || listed.exchange(storage, paths)?) {
-            return rename(storage, paths, &new, &old);
+        if to_come && (listed.is_in_place(paths) || listed.exchange(paths)?) {
+            return rename(paths, &new, &old);
         }
-        rename(storage, paths, &place, &old)?;
+        rename(paths, &place, &old)?;
     }
     if to_come {
-        rename(storage, paths, &new, &place)?;
+        rename(paths, &new, &place)?;
     }
     Ok(())
 }
 
 /// Renames durably, to another disk too: a folder of the store may be a link.
-pub fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> Result<()> {
+pub fn rename(paths: &StorePaths, from: &Path, to: &Path) -> Result<()> {
     let (above, before) = (to.parent().unwrap_or(to), from.parent().unwrap_or(from));
-    storage.create_dir(above).map_err(Error::io("create", above))?;
+    paths.storage.create_dir(above).map_err(Error::io("create", above))?;
     if to.starts_with(paths.quarantine()) {
-        let _ = storage.make_private(&paths.quarantine());
+        let _ = paths.storage.make_private(&paths.quarantine());
     }
-    match storage.rename(from, to) {
+    match paths.storage.rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-            move_to_other_disk(storage, from, to)?;
+            move_to_other_disk(paths.storage(), from, to)?;
         }
         renamed => renamed.map_err(Error::io("rename", from))?,
     }
     for dir in above.ancestors().take_while(|dir| dir.starts_with(paths.root())) {
-        storage.sync_dir(dir).map_err(Error::flush(dir))?;
+        paths.storage.sync_dir(dir).map_err(Error::flush(dir))?;
     }
-    storage.sync_dir(before).map_err(Error::flush(before))
+    paths.storage.sync_dir(before).map_err(Error::flush(before))
 }
 
 /// Folder for what is being moved to or from another disk: a killed process leaves nothing half there.

@@ -52,14 +52,14 @@ impl ConsumerGroup {
             return Ok(());
         }
         self.make_durable(progress)?;
-        let storage = self.storage(progress);
+        let paths = self.paths(progress);
         let _offsets = match &self.store.writer {
             Some(writer) => {
                 // Another process may keep it for long; a flush needs the handle's lock meanwhile.
                 let file = writer.lock.lock().as_ref().ok_or(Error::Closed)?.file();
-                OffsetsLock::take(file, &files.paths)?
+                OffsetsLock::take(file, paths)?
             }
-            None => OffsetsLock::take_beside(storage, &files.paths).map_err(Moved::end_writing)?,
+            None => OffsetsLock::take_beside(paths).map_err(Moved::end_writing)?,
         };
         let (path, mut table, before) = files.to_commit()?;
         let now_ms = files.clock.now_ms();
@@ -91,10 +91,11 @@ impl ConsumerGroup {
                 ahead.push((queue.clone(), least));
             }
         }
-        let outcome = config_file::write(storage, &path, before.as_deref(), &table.to_bytes());
+        let outcome =
+            config_file::write(paths.storage(), &path, before.as_deref(), &table.to_bytes());
         for (queue, _) in written.iter().filter(|_| outcome.is_ok()) {
             // A file that stays lies behind another offset than the table has, or says the same.
-            let _ = storage.remove_if_there(&self.ack_path(queue));
+            let _ = paths.storage.remove_if_there(&self.ack_path(queue));
         }
         // A later commit must not put them back, nor one after the queue is taken again.
         for (queue, offset) in ahead {

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, FormatError, Result, expected_got, start_of};
-use crate::files::{Moved, Storage};
+use crate::files::Moved;
 use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::format::queue::consume_queue::TagFilter;
 
 use crate::store::folder::config_file;
 use crate::store::folder::lock::QueueLocks;
+use crate::store::folder::paths::StorePaths;
 use crate::store::message_store::MessageStore;
 use crate::store::read::queue_read::GetStatus;
 
@@ -76,8 +77,7 @@ impl MessageStore {
         let offsets = |bytes: &[u8]| OffsetTable::parse(bytes).map(drop);
         let delays = |bytes: &[u8]| tables::parse_delay_offsets(bytes).map(drop);
         let any = |bytes: &[u8]| json::to_strict(bytes).map(drop);
-        let load =
-            |path: PathBuf, parse: Parse| config_file::load(&*self.files.storage, &path, parse);
+        let load = |path: PathBuf, parse: Parse| config_file::load(paths.storage(), &path, parse);
         let mut warnings = self.warnings.clone();
         warnings.extend(self.files.notices.all());
         if let Some(writer) = &self.writer {
@@ -231,12 +231,12 @@ impl ConsumerGroup {
 
     fn check_place_of(&self, progress: &Progress) -> Result<()> {
         let root = self.store.path();
-        let there = self.storage(progress).check_place();
+        let there = self.paths(progress).storage.check_place();
         there.map_err(|error| Moved::end_writing(Error::io("stat", root)(error)))
     }
 
-    fn storage<'a>(&'a self, progress: &'a Progress) -> &'a dyn Storage {
-        progress.locks.as_ref().map_or(&*self.store.files.storage, QueueLocks::storage)
+    fn paths<'a>(&'a self, progress: &'a Progress) -> &'a StorePaths {
+        progress.locks.as_ref().map_or(&self.store.files.paths, |locks| &locks.paths)
     }
 
     pub fn queues(&self, topic: &str) -> Result<Vec<i32>> {
@@ -259,7 +259,7 @@ impl ConsumerGroup {
         if progress.locks.is_none() {
             let files = &*self.store.files;
             // Where nothing can be written, nothing is shared.
-            progress.locks = match QueueLocks::open(&files.storage, &files.paths) {
+            progress.locks = match QueueLocks::open(&files.paths) {
                 Err(error) if error.is_write_refused() => None,
                 opened => Some(opened?),
             };

@@ -36,9 +36,9 @@ impl ConsumerGroup {
         let (topic, queue_id) = (&queue.0, queue.1);
         let path = self.ack_path(queue);
         let committed = progress.committed.get(queue).copied().unwrap_or(-1);
-        let rows = AckFile::rows_behind(self.storage(progress), &path, committed)?;
+        let rows = AckFile::rows_behind(self.paths(progress).storage(), &path, committed)?;
         let Some(mut rows) = rows else {
-            self.storage(progress).remove_if_there(&path).map_err(Moved::end_writing)?;
+            self.paths(progress).storage.remove_if_there(&path).map_err(Moved::end_writing)?;
             return Ok(offset);
         };
         rows.retain(|&(from, to, _)| from < to && to > offset);
@@ -58,7 +58,7 @@ impl ConsumerGroup {
         let (next, done) = merged(offset, ranges);
         let end = done.last().map_or(next, |last| last.1);
         if end > offset {
-            let file = AckFile::create(self.storage(progress), path, committed);
+            let file = AckFile::create(self.paths(progress).storage(), path, committed);
             progress.acks.insert(queue.clone(), file.map_err(Moved::end_writing)?);
             progress.moved.insert(queue.clone(), end);
         }
@@ -120,7 +120,7 @@ impl ConsumerGroup {
         let Some(locks) = &progress.locks else { return Ok(()) };
         if !progress.acks.contains_key(&queue) {
             if self.store.writer.is_none() {
-                OffsetsLock::refuse_broker(locks.storage(), &self.store.files.paths)?;
+                OffsetsLock::refuse_broker(&locks.paths)?;
             }
             // Another process would begin elsewhere.
             if self.begin != Begin::Earliest && !progress.knows(topic) {
@@ -131,7 +131,7 @@ impl ConsumerGroup {
             }
             let committed = progress.committed.get(&queue).copied().unwrap_or(-1);
             let path = self.ack_path(&queue);
-            let file = AckFile::create(self.storage(&progress), path, committed)
+            let file = AckFile::create(self.paths(&progress).storage(), path, committed)
                 .map_err(Moved::end_writing)?;
             progress.acks.insert(queue.clone(), file);
         }

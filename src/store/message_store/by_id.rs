@@ -77,7 +77,7 @@ impl MessageStore {
     /// Whether no file changed since the store was closed: no queue and no entry is lost.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        Seal::is_whole(&*self.files.storage, &self.files.paths)
+        Seal::is_whole(&self.files.paths)
     }
 
     /// Whether a reader left out a last record with zeros in topic or properties, as in an

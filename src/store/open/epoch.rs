@@ -2,7 +2,7 @@
 //! (`AutoSwitchHAClient#doTruncate`), and a crash brings them back.
 
 use crate::error::{Corruption, Result};
-use crate::files::{Access, Storage};
+use crate::files::Access;
 use crate::format::config::json;
 use crate::format::config::tables::{self, Epoch};
 use crate::format::width::clamp_u64;
@@ -27,14 +27,9 @@ pub struct EndedEpoch {
 
 impl EndedEpoch {
     /// Finds whole messages behind the last epoch's begin that nothing confirms and no queue has.
-    pub fn find(
-        storage: &dyn Storage,
-        paths: &StorePaths,
-        log: &CommitLog,
-        queues: &QueueTable,
-    ) -> Result<Option<Self>> {
+    pub fn find(paths: &StorePaths, log: &CommitLog, queues: &QueueTable) -> Result<Option<Self>> {
         let [file, backup] = paths.epochs();
-        let read = |path| config_file::read(storage, path, json::MAX_LEN).ok().flatten();
+        let read = |path| config_file::read(paths.storage(), path, json::MAX_LEN).ok().flatten();
         let parsed = |path| read(path).and_then(|bytes| tables::parse_epochs(&bytes));
         let found = parsed(&file).or_else(|| parsed(&backup)).unwrap_or_default();
         let [.., _, next] = *found else { return Ok(None) };
@@ -44,11 +39,11 @@ impl EndedEpoch {
         if next.begin <= log.min_offset()
             || next.begin >= end
             || is_in_queues()
-            || has_queue_database(storage, paths)?
+            || has_queue_database(paths)?
         {
             return Ok(None);
         }
-        let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read)?;
+        let checkpoint = StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read)?;
         let confirmed = clamp_u64(checkpoint.fields.confirm_physical_offset);
         if confirmed > next.begin {
             return Ok(None);

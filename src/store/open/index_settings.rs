@@ -72,11 +72,10 @@ fn configured_layout(
 }
 
 fn layouts_by_settings(
-    storage: &dyn Storage,
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<(Option<IndexLayout>, Option<IndexLayout>)> {
-    let remembered = Remembered::load(storage, paths).config;
+    let remembered = Remembered::load(paths).config;
     let given = configured_layout(config, &remembered)?;
     // Invalid numbers in an editable file are ignored.
     Ok((given, configured_layout(&remembered, &remembered).unwrap_or(None)))
@@ -86,32 +85,24 @@ fn layouts_by_settings(
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] for settings that make no file.
-pub fn layout_by_settings(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<Option<IndexLayout>> {
-    layouts_by_settings(storage, paths, config).map(|(given, remembered)| given.or(remembered))
+pub fn layout_by_settings(paths: &StorePaths, config: &StoreConfig) -> Result<Option<IndexLayout>> {
+    layouts_by_settings(paths, config).map(|(given, remembered)| given.or(remembered))
 }
 
 /// The configured, detected or remembered layout.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] for settings that make no file, [`Error::Io`].
-pub fn index_layout(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<LayoutAnswer> {
+pub fn index_layout(paths: &StorePaths, config: &StoreConfig) -> Result<LayoutAnswer> {
     let dir = paths.index();
-    let (given, remembered) = layouts_by_settings(storage, paths, config)?;
-    let mut none = match layout_of_files(storage, &dir, given.or(remembered), remembered)? {
+    let (given, remembered) = layouts_by_settings(paths, config)?;
+    let mut none = match layout_of_files(paths.storage(), &dir, given.or(remembered), remembered)? {
         Err(none) if none.fits.is_none() => none,
         answer => return Ok(answer),
     };
     // The files may prove another layout.
     for other in [remembered, None] {
-        none.proven = none.proven.or(layout_of_files(storage, &dir, other, None)?.ok());
+        none.proven = none.proven.or(layout_of_files(paths.storage(), &dir, other, None)?.ok());
     }
     Ok(none.proven.filter(|_| given.is_none()).ok_or(none))
 }

@@ -47,10 +47,9 @@ pub(crate) struct Parts {
 pub(crate) fn load_parts(
     paths: &StorePaths,
     config: &mut StoreConfig,
-    storage: &Arc<dyn Storage>,
     access: Access,
 ) -> Result<Parts> {
-    let parts = load_lazily(paths, config, storage, access)?;
+    let parts = load_lazily(paths, config, access)?;
     parts.queues.read_ends()?;
     Ok(parts)
 }
@@ -59,18 +58,17 @@ pub(crate) fn load_parts(
 pub(super) fn load_lazily(
     paths: &StorePaths,
     config: &mut StoreConfig,
-    storage: &Arc<dyn Storage>,
     access: Access,
 ) -> Result<Parts> {
-    check_folders(&**storage, paths)?;
-    let remembered = Remembered::load(&**storage, paths);
+    check_folders(paths)?;
+    let remembered = Remembered::load(paths);
     remembered.fill_in(config);
     let open_files = Arc::new(OpenFiles::default());
     let is_told = config.mapped_file_size_commit_log.is_some();
-    let log_size = commit_log_file_size(storage, paths, config)?;
+    let log_size = commit_log_file_size(paths, config)?;
     config.mapped_file_size_commit_log = Some(log_size);
     let (mut run, mut strays) = FileRun::load(
-        Arc::clone(storage),
+        Arc::clone(&paths.storage),
         Arc::clone(&open_files),
         Roots::new(
             paths.commit_log().to_vec(),
@@ -83,7 +81,7 @@ pub(super) fn load_lazily(
     run.refuse_twins()?;
     if access == Access::ReadWrite {
         if !run.check().is_empty() {
-            misplaced::refuse_foreign(&**storage, paths, &run)?;
+            misplaced::refuse_foreign(paths, &run)?;
         }
         remove_empty_last_file(&run)?;
         if let Some(finding) = run.check().into_iter().next() {
@@ -94,9 +92,9 @@ pub(super) fn load_lazily(
         run.learn_file_size();
     }
     let end = run.end_offset().unwrap_or(0);
-    let layout = queue_layout(&**storage, paths, config)?;
+    let layout = queue_layout(paths, config)?;
     adopt_queue_layout(config, &layout);
-    let ((entered, unknown_kinds), unread_topics) = match topics::entered(&**storage, paths) {
+    let ((entered, unknown_kinds), unread_topics) = match topics::entered(paths) {
         Err(error) if access == Access::Read => (Default::default(), Some(error)),
         other => (other?, None),
     };
@@ -104,11 +102,12 @@ pub(super) fn load_lazily(
     let few = FEW_TOPICS.max(to_usize(end / MUCH_LOG));
     // Objects have other stamps than the files that were sealed.
     let is_sealed = access == Access::Read
-        && !storage.is_remote()
-        && storage.list(&paths.consume_queue()).is_ok_and(|topics| topics.len() <= few)
-        && Seal::is_whole(&**storage, paths);
-    let is_lazy = storage.is_remote() && matches!(lock::was_aborted(&**storage, paths), Ok(false));
-    let (storage_of_queues, files_of_queues) = (Arc::clone(storage), Arc::clone(&open_files));
+        && !paths.storage.is_remote()
+        && paths.storage.list(&paths.consume_queue()).is_ok_and(|topics| topics.len() <= few)
+        && Seal::is_whole(paths);
+    let is_lazy = paths.storage.is_remote() && matches!(lock::was_aborted(paths), Ok(false));
+    let (storage_of_queues, files_of_queues) =
+        (Arc::clone(&paths.storage), Arc::clone(&open_files));
     let (queues, more) = QueueTable::load_sealed(
         storage_of_queues,
         files_of_queues,
@@ -119,7 +118,7 @@ pub(super) fn load_lazily(
     )?;
     strays.extend(more);
     // RocksDB keeps its files beside the folders of topics.
-    if inventory::is_database(&**storage, &paths.consume_queue())? {
+    if inventory::is_database(paths.storage(), &paths.consume_queue())? {
         let dir = paths.consume_queue();
         let is_its = |stray: &Stray| {
             stray.kind == FileKind::File && stray.path.parent().is_some_and(|parent| parent == dir)
@@ -133,7 +132,7 @@ pub(super) fn load_lazily(
     warnings.extend(remembered.other_delays(config));
     warnings.extend(remembered.warning);
     warnings.extend(unknown_kinds);
-    let index = index_layout(&**storage, paths, config)?;
+    let index = index_layout(paths, config)?;
     let log = CommitLog::new(run, end);
     Ok(Parts { log, queues, index, in_the_way, small_topics, unread_topics, warnings })
 }
@@ -215,14 +214,10 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
 
 /// Folders and file sizes of the queues: configured and consistent with the files, detected, or
 /// remembered.
-pub fn queue_layout(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<QueueLayout> {
-    let remembered = Remembered::load(storage, paths).config;
+pub fn queue_layout(paths: &StorePaths, config: &StoreConfig) -> Result<QueueLayout> {
+    let remembered = Remembered::load(paths).config;
     let size = |field, dir: &Path, entry, configured, remembered: Option<u64>, otherwise| {
-        queue_file_size(storage, dir, entry, (field, configured), remembered)
+        queue_file_size(paths.storage(), dir, entry, (field, configured), remembered)
             .map(|size| size.or(remembered).unwrap_or(otherwise))
     };
     let (dir, batch_dir) = (paths.consume_queue(), paths.batch_consume_queue());
@@ -265,7 +260,6 @@ pub fn queue_layout(
 
 /// Folder of the files whose size a setting gives, and the size that they prove.
 pub(crate) fn proven_file_size(
-    storage: &Arc<dyn Storage>,
     paths: &StorePaths,
     setting: &str,
 ) -> Result<(PathBuf, Option<u64>)> {
@@ -275,10 +269,10 @@ pub(crate) fn proven_file_size(
         "mapped_file_size_consume_queue_ext" => (paths.consume_queue_ext(), 1),
         _ => {
             let dir = paths.commit_log().first().cloned().unwrap_or_default();
-            return Ok((dir, found::proven_file_size(storage, paths)?));
+            return Ok((dir, found::proven_file_size(paths)?));
         }
     };
-    let found = queue_file_size(&**storage, &dir, entry as u64, (setting, None), None)?;
+    let found = queue_file_size(paths.storage(), &dir, entry as u64, (setting, None), None)?;
     Ok((dir, found))
 }
 
@@ -330,29 +324,20 @@ fn queue_file_size(
 }
 
 /// Writes the settings that a store's files do not prove; of a new one all.
-pub fn remember(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-    is_new: bool,
-) -> Result<()> {
-    remembered::keep(&**storage, paths, config, is_new, || found_sizes(storage, paths, config))
+pub fn remember(paths: &StorePaths, config: &StoreConfig, is_new: bool) -> Result<()> {
+    remembered::keep(paths, config, is_new, || found_sizes(paths, config))
 }
 
-fn found_sizes(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<StoreConfig> {
+fn found_sizes(paths: &StorePaths, config: &StoreConfig) -> Result<StoreConfig> {
     let mut config = config.clone();
     config.mapped_file_size_commit_log = None;
     config.mapped_file_size_consume_queue = None;
     config.mapper_file_size_batch_consume_queue = None;
     config.mapped_file_size_consume_queue_ext = None;
     (config.max_hash_slot_num, config.max_index_num) = (None, None);
-    let log_size = commit_log_file_size(storage, paths, &config)?;
-    let layout = queue_layout(&**storage, paths, &config)?;
-    let index = index_layout(&**storage, paths, &config)?;
+    let log_size = commit_log_file_size(paths, &config)?;
+    let layout = queue_layout(paths, &config)?;
+    let index = index_layout(paths, &config)?;
     config.mapped_file_size_commit_log = Some(log_size);
     adopt_queue_layout(&mut config, &layout);
     if let Ok(layout) = index {

@@ -38,22 +38,17 @@ struct File {
 
 /// Log that is DLedger's, in this folder, or has misplaced files.
 pub(crate) fn foreign(
-    storage: &dyn Storage,
     paths: &StorePaths,
     log: &FileRun,
 ) -> Result<Option<(Corruption, Option<PathBuf>)>> {
-    if let Some(dir) = found::find_ledger(storage, paths)? {
+    if let Some(dir) = found::find_ledger(paths)? {
         return Ok(Some((found::ledger_damage(&dir), Some(dir))));
     }
-    Ok(contradiction(storage, log).map(|damage| (damage, None)))
+    Ok(contradiction(paths.storage(), log).map(|damage| (damage, None)))
 }
 
-pub(crate) fn refuse_foreign(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    log: &FileRun,
-) -> Result<()> {
-    match foreign(storage, paths, log)? {
+pub(crate) fn refuse_foreign(paths: &StorePaths, log: &FileRun) -> Result<()> {
+    match foreign(paths, log)? {
         Some((damage, _)) => Err(Error::Corrupt(Box::new(damage))),
         None => Ok(()),
     }
@@ -88,17 +83,13 @@ fn contradiction(storage: &dyn Storage, log: &FileRun) -> Option<Corruption> {
     })
 }
 
-pub(crate) fn find(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    file_size: u64,
-) -> Result<Option<Misplaced>> {
-    let (mut files, mut beside) = (Vec::new(), files_in(storage, paths.root(), file_size)?);
+pub(crate) fn find(paths: &StorePaths, file_size: u64) -> Result<Option<Misplaced>> {
+    let (mut files, mut beside) = (Vec::new(), files_in(paths.storage(), paths.root(), file_size)?);
     for dir in paths.commit_log() {
-        files.extend(files_in(storage, dir, file_size)?);
-        for entry in list(storage, dir)? {
+        files.extend(files_in(paths.storage(), dir, file_size)?);
+        for entry in list(paths.storage(), dir)? {
             if entry.kind == FileKind::Directory {
-                beside.extend(files_in(storage, &dir.join(&entry.name), file_size)?);
+                beside.extend(files_in(paths.storage(), &dir.join(&entry.name), file_size)?);
             }
         }
     }
@@ -148,7 +139,7 @@ pub(crate) fn find(
     foreign.extend(far.into_values());
     foreign.retain(|file| is_in_log(&file.path));
     foreign.sort_by(|a, b| a.path.cmp(&b.path));
-    put_away(storage, paths, foreign, &mut found);
+    put_away(paths, foreign, &mut found);
     let mut waiting: Vec<(PathBuf, PathBuf)> = Vec::new();
     for (at, file) in wanted {
         taken.insert(at);
@@ -190,7 +181,7 @@ fn spares_in_the_way(wrong: &[File], right: &mut Vec<File>, file_size: u64) -> V
     right.extract_if(.., is_in_the_way).collect()
 }
 
-fn put_away(storage: &dyn Storage, paths: &StorePaths, foreign: Vec<File>, found: &mut Misplaced) {
+fn put_away(paths: &StorePaths, foreign: Vec<File>, found: &mut Misplaced) {
     for file in foreign {
         let holds = match file.stated {
             Some(at) => format!("its records state physical offset {at}: not of this log"),
@@ -198,7 +189,7 @@ fn put_away(storage: &dyn Storage, paths: &StorePaths, foreign: Vec<File>, found
         };
         found.evidence.push(format!("{}: {holds}", file.path.display()));
         let name = file.path.file_name().unwrap_or_default().display().to_string();
-        let to = free(storage, paths.root(), &format!("misplaced-{name}"));
+        let to = free(paths.storage(), paths.root(), &format!("misplaced-{name}"));
         found.moves.push((file.path, to));
     }
 }

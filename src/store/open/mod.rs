@@ -68,76 +68,81 @@ pub(super) fn open(
     progress: &mut Progress<'_>,
 ) -> Result<Opened> {
     config.check_retention()?;
-    let paths = StorePaths::new(path, &config);
-    let there = found::is_store(&*storage, &paths)?;
-    if !there && (mode != OpenMode::Create || found::find_ledger(&*storage, &paths)?.is_some()) {
-        return Err(found::not_a_store(&*storage, &paths));
+    let paths = StorePaths::new(storage, path, &config);
+    let there = found::is_store(&paths)?;
+    if !there && (mode != OpenMode::Create || found::find_ledger(&paths)?.is_some()) {
+        return Err(found::not_a_store(&paths));
     }
     if mode == OpenMode::Read {
-        return open_to_read(paths, config, storage, clock);
+        return open_to_read(paths, config, clock);
     }
-    let foreign = owner::check_usable(&*storage, &paths)?;
-    make_folder_outside(&*storage, path, None)?;
+    let foreign = owner::check_usable(&paths)?;
+    make_folder_outside(paths.storage(), path, None)?;
     // Lock before reading anything.
-    let store_lock = StoreLock::take(&*storage, &paths)?;
-    swap::finish(&*storage, &paths)?;
-    let crashed = lock::was_aborted(&*storage, &paths)?;
+    let store_lock = StoreLock::take(&paths)?;
+    swap::finish(&paths)?;
+    let crashed = lock::was_aborted(&paths)?;
     for dir in paths.written_commit_log() {
         match dir.starts_with(path) {
-            true => make_folder(&*storage, &dir)?,
-            false => make_folder_outside(&*storage, &dir, Some(path))?,
+            true => make_folder(paths.storage(), &dir)?,
+            false => make_folder_outside(paths.storage(), &dir, Some(path))?,
         }
     }
-    make_folder(&*storage, &paths.consume_queue())?;
-    let storage = anchored(storage, &paths)?;
+    make_folder(paths.storage(), &paths.consume_queue())?;
+    let paths = anchored(paths)?;
     let mode = match (there, crashed) {
         (false, false) => RecoveryMode::New,
         (_, true) => RecoveryMode::Crash,
         (true, false) => RecoveryMode::Clean,
     };
-    let opening = Opening::load(paths, config, storage, clock, store_lock, mode)?;
+    let opening = Opening::load(paths, config, clock, store_lock, mode)?;
     let mut opened = opening.into_opened(drop_beyond, progress)?;
     opened.warnings.extend(foreign);
     Ok(opened)
 }
 
-fn anchored(storage: Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<dyn Storage>> {
+fn anchored(paths: StorePaths) -> Result<StorePaths> {
     let anchors = [paths.root().to_owned(), paths.lock()].into_iter();
-    Ok(Arc::new(PinnedStorage::new(storage, anchors.chain(paths.written_commit_log()))?))
+    let anchors = anchors.chain(paths.written_commit_log());
+    let storage = PinnedStorage::new(Arc::clone(&paths.storage), anchors)?;
+    Ok(paths.on(Arc::new(storage)))
 }
 
 pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Opened> {
-    let storage: Arc<dyn Storage> = Arc::new(crate::files::Os);
-    let paths = StorePaths::new(path, &config).with_aside(aside.to_owned());
-    found::need_store(&*storage, &paths)?;
-    open_to_read(paths, config, storage, Arc::new(crate::files::SystemClock))
+    let paths = StorePaths::new(Arc::new(crate::files::Os), path, &config);
+    let paths = paths.with_aside(aside.to_owned());
+    found::need_store(&paths)?;
+    open_to_read(paths, config, Arc::new(crate::files::SystemClock))
 }
 
 fn open_to_read(
     paths: StorePaths,
     mut config: StoreConfig,
-    storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened> {
     // A consumer group writes.
-    let storage = anchored(storage, &paths)?;
+    let paths = anchored(paths)?;
     // Completing a swap changes the root.
     let state = || {
-        let root = storage.stamp(paths.root()).ok().flatten();
-        (swap::is_listed(&*storage, &paths), root)
+        let root = paths.storage.stamp(paths.root()).ok().flatten();
+        (swap::is_listed(&paths), root)
     };
     let before = state();
-    let beside = ConcurrentWriter::read(&*storage, &paths);
+    let beside = ConcurrentWriter::read(&paths);
     let Parts { log, queues, index, unread_topics, mut warnings, .. } =
-        load_lazily(&paths, &mut config, &storage, Access::Read)?;
+        load_lazily(&paths, &mut config, Access::Read)?;
     if before.0 || state() != before {
         queues.refresh()?;
     }
     let layout = layout_to_read(index, &mut config, &mut warnings)?;
     let index = match layout.filter(|_| config.message_index_enable) {
         Some(layout) => {
-            let (run, findings) =
-                IndexRun::load(Arc::clone(&storage), &paths.index(), layout, IndexOpen::Read)?;
+            let (run, findings) = IndexRun::load(
+                Arc::clone(&paths.storage),
+                &paths.index(),
+                layout,
+                IndexOpen::Read,
+            )?;
             warnings.extend(findings.iter().map(ToString::to_string));
             Some(Arc::new(run))
         }
@@ -146,7 +151,6 @@ fn open_to_read(
     let files = Arc::new(StoreFiles {
         paths,
         config,
-        storage,
         clock,
         log: Arc::new(log),
         queues,

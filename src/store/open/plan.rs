@@ -40,16 +40,16 @@ pub fn plan(
     storage: &Arc<dyn Storage>,
     progress: &mut Progress<'_>,
 ) -> Result<RecoveryPlan> {
-    let paths = StorePaths::new(path, &config);
-    found::need_store(&**storage, &paths)?;
+    let paths = StorePaths::new(Arc::clone(storage), path, &config);
+    found::need_store(&paths)?;
     if let (true, pid) = StoreLock::state(&**storage, path) {
         return Err(Error::Locked { path: paths.lock(), pid });
     }
-    let mode = match lock::was_aborted(&**storage, &paths)? {
+    let mode = match lock::was_aborted(&paths)? {
         true => RecoveryMode::Crash,
         false => RecoveryMode::Clean,
     };
-    let mut parts = load_parts(&paths, &mut config, storage, Access::Read)?;
+    let mut parts = load_parts(&paths, &mut config, Access::Read)?;
     parts.refuse_what_is_in_the_way()?;
     let Parts { log, queues, index, .. } = parts;
     let layout = layout_to_write(index, &mut config)?;
@@ -60,15 +60,15 @@ pub fn plan(
         Refusal { missing: Some(missing), ..refusal }
     });
     let broken = spares.or_else(|| broken_run(&log).map(Refusal::uncut));
-    if let Some(refusal) = Refusal::of_files(&**storage, &paths, log.run())?.or(broken) {
+    if let Some(refusal) = Refusal::of_files(&paths, log.run())?.or(broken) {
         return Ok(unread(mode, log.min_offset(), refusal));
     }
     let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
     let is_clean = mode == RecoveryMode::Clean;
-    let seal = if is_clean { Seal::holding(&**storage, &paths, &config)? } else { None };
+    let seal = if is_clean { Seal::holding(&paths, &config)? } else { None };
     let run = index.as_ref().filter(|_| seal.is_none());
-    version::choose(&mut config, &version::read_marks(&**storage, &paths, &log, run)?)?;
-    let mark = match Mark::read(&**storage, &paths) {
+    version::choose(&mut config, &version::read_marks(&paths, &log, run)?)?;
+    let mark = match Mark::read(&paths) {
         Err(Error::Corrupt(_)) => None,
         other => other?,
     };
@@ -79,8 +79,8 @@ pub fn plan(
         queues: &queues,
         index: index.as_ref(),
         checkpoint: &checkpoint.fields,
-        flushed: Flushed::of(&**storage, &paths, mark, &checkpoint.fields, is_clean),
-        ended: EndedEpoch::find(&**storage, &paths, &log, &queues)?,
+        flushed: Flushed::of(&paths, mark, &checkpoint.fields, is_clean),
+        ended: EndedEpoch::find(&paths, &log, &queues)?,
         is_clean,
         seal,
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),

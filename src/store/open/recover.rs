@@ -57,11 +57,10 @@ pub fn repair(
     mode: RecoveryMode,
     log: &CommitLog,
     queues: &QueueTable,
-    storage: &dyn Storage,
     paths: &StorePaths,
     now_ms: i64,
 ) -> Result<RecoveryReport> {
-    let quarantine = analysis.tail.keep(log, analysis.end, storage, paths, now_ms)?;
+    let quarantine = analysis.tail.keep(log, analysis.end, paths, now_ms)?;
     log.set_end(analysis.end);
     let all = queues.all();
     if mode == RecoveryMode::Crash && all.len() >= new_files::MANY {
@@ -69,7 +68,7 @@ pub fn repair(
         queues.sync_file_systems()?;
     }
     for queue in all {
-        remove_misplaced(queue.run(), storage)?;
+        remove_misplaced(queue.run(), paths.storage())?;
         mend_lengths(queue.run())?;
         if let Some(ext) = queue.ext() {
             mend_lengths(ext.run())?;

@@ -116,7 +116,7 @@ impl KeySink {
         }
         service.drain()?;
         let run = service.run();
-        let (storage, clock) = (Arc::clone(&files.storage), Arc::clone(&files.clock));
+        let (storage, clock) = (Arc::clone(&files.paths.storage), Arc::clone(&files.clock));
         let Some(builder) = IndexBuilder::behind(storage, run.dir(), run.layout(), clock)? else {
             return Ok(Self::One(service));
         };

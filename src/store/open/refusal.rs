@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{Access, FileRun, Storage};
+use crate::files::{Access, FileRun};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::offset_name;
 use crate::format::message::peek;
@@ -52,12 +52,8 @@ impl Refusal {
         }
     }
 
-    pub(super) fn of_files(
-        storage: &dyn Storage,
-        paths: &StorePaths,
-        log: &FileRun,
-    ) -> Result<Option<Self>> {
-        let foreign = misplaced::foreign(storage, paths, log)?;
+    pub(super) fn of_files(paths: &StorePaths, log: &FileRun) -> Result<Option<Self>> {
+        let foreign = misplaced::foreign(paths, log)?;
         Ok(foreign.map(|(damage, ledger)| Self { ledger, ..Self::uncut(damage) }))
     }
 }
@@ -159,18 +155,17 @@ impl FoundStore<'_> {
 
 /// Refuses a rebuild if the log is not in its place, ends with an epoch, or queues know more.
 pub fn refuse_missing_end(
-    storage: &Arc<dyn Storage>,
     paths: &StorePaths,
     config: &StoreConfig,
     end: Option<u64>,
 ) -> Result<()> {
-    let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
+    let parts = load_parts(paths, &mut config.clone(), Access::Read);
     let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
-    misplaced::refuse_foreign(&**storage, paths, log.run())?;
-    if let Some(ended) = EndedEpoch::find(&**storage, paths, &log, &queues)? {
+    misplaced::refuse_foreign(paths, log.run())?;
+    if let Some(ended) = EndedEpoch::find(paths, &log, &queues)? {
         return Err(Error::Corrupt(Box::new(ended.refused(&log))));
     }
-    let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
+    let end = end.filter(|_| matches!(lock::was_aborted(paths), Ok(false)));
     let missing = match missing_behind(&log, &queues, None) {
         Ok(None) => end.map_or(Ok(None), |end| zeros_behind(&log, &queues, end)),
         other => other,
@@ -199,17 +194,17 @@ fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option
 }
 
 pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option<MissingFiles>> {
-    let StoreFiles { log, queues, paths, storage, index, .. } = files;
-    if let Some(Refusal { damage, .. }) = Refusal::of_files(&**storage, paths, log.run())? {
+    let StoreFiles { log, queues, paths, index, .. } = files;
+    if let Some(Refusal { damage, .. }) = Refusal::of_files(paths, log.run())? {
         return Ok(Some(MissingFiles { corruption: damage, queues: Vec::new() }));
     }
-    let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
+    let is_closed = || matches!(lock::was_aborted(paths), Ok(false));
     let end = log.end_offset();
     // Behind a URL the mark of a closed store costs a request; all its queues know its end.
-    let is_known = storage.is_remote() && !queues.is_lazy() && is_closed();
+    let is_known = paths.storage.is_remote() && !queues.is_lazy() && is_closed();
     let mark = match is_known && MissingEnd::find(log, end, queues, None)?.is_none() {
         true => None,
-        false => Mark::read(&**storage, paths).ok().flatten(),
+        false => Mark::read(paths).ok().flatten(),
     };
     let mark = mark.map_or(0, |mark| mark.offset);
     let from = log.run().end_offset().unwrap_or(0);
@@ -227,7 +222,7 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
     // A writer, perhaps on another machine, may have gone on since the end was found.
     if missing.is_some()
         || was_held
-        || StoreLock::is_held(&**storage, paths)
+        || StoreLock::is_held(paths)
         || goes_on_at(log, end)?
         || is_made(files, from)
     {
@@ -237,7 +232,7 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
         return Ok(Some(unread_before_mark(log, end, mark)));
     }
     // An unreadable one is reported by the view.
-    let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read);
+    let checkpoint = StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read);
     let Ok(StoreCheckpoint { fields: checkpoint, .. }) = checkpoint else { return Ok(None) };
     let Some(known) = by_checkpoint(&checkpoint, log.run()) else { return Ok(None) };
     let newest_ms = newest_ms(log)?.unwrap_or(i64::MAX);
@@ -283,7 +278,7 @@ fn unread_before_mark(log: &CommitLog, end: u64, mark: u64) -> MissingFiles {
 fn is_made(files: &StoreFiles, offset: u64) -> bool {
     let size = files.log.run().file_size();
     let name = offset_name(offset - offset.checked_rem(size).unwrap_or(0));
-    let stamp = |dir: &PathBuf| files.storage.stamp(&dir.join(&name)).ok().flatten();
+    let stamp = |dir: &PathBuf| files.paths.storage.stamp(&dir.join(&name)).ok().flatten();
     files.paths.commit_log().iter().filter_map(stamp).any(|stamp| stamp.len > 0)
 }
 

@@ -83,14 +83,13 @@ impl Tail {
         &self,
         log: &CommitLog,
         end: u64,
-        storage: &dyn Storage,
         paths: &StorePaths,
         now_ms: i64,
     ) -> Result<Option<PathBuf>> {
         let mark = if self.is_ended { ENDED } else { "" };
         let name = format!("{now_ms}-{}{mark}", file_name::offset_name(end));
         let dir = paths.quarantine().join(name);
-        let copied = |data_end| quarantine(log, end, data_end, storage, paths, dir);
+        let copied = |data_end| quarantine(log, end, data_end, paths, dir);
         self.data_end.map(copied).transpose()
     }
 
@@ -133,14 +132,13 @@ fn quarantine(
     log: &CommitLog,
     end: u64,
     data_end: u64,
-    storage: &dyn Storage,
     paths: &StorePaths,
     dir: PathBuf,
 ) -> Result<PathBuf> {
-    make_folder(storage, &dir)?;
+    make_folder(paths.storage(), &dir)?;
     // Restricted while empty; some file systems have no permissions.
     for path in [&paths.quarantine(), &dir] {
-        let _ = storage.make_private(path);
+        let _ = paths.storage.make_private(path);
     }
     let mut at = end;
     while at < data_end {
@@ -154,10 +152,10 @@ fn quarantine(
         };
         let stop = file.base_offset.saturating_add(log.run().file_size()).min(data_end);
         let path = dir.join(format!("commitlog-{}", file_name::offset_name(at)));
-        copy(log, at, stop, storage, &path)?;
+        copy(log, at, stop, paths.storage(), &path)?;
         at = stop;
     }
-    storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
+    paths.storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
     Ok(dir)
 }
 

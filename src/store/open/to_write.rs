@@ -15,7 +15,7 @@ use super::version;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::threads::beside;
-use crate::files::{Access, DiskReserve, LARGEST_PAGE, Storage, Waiters, Wakeup};
+use crate::files::{Access, DiskReserve, LARGEST_PAGE, Waiters, Wakeup};
 use crate::format::width::{clamp_u64, saturating_i64};
 use crate::log::index::writer::IndexService;
 use crate::log::log_writer::LogWriter;
@@ -54,7 +54,6 @@ pub(in crate::store) struct Opened {
 pub(super) struct Opening {
     paths: StorePaths,
     config: StoreConfig,
-    storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
     store_lock: StoreLock,
     mode: RecoveryMode,
@@ -72,43 +71,41 @@ impl Opening {
     pub(super) fn load(
         paths: StorePaths,
         mut config: StoreConfig,
-        storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
         store_lock: StoreLock,
         mode: RecoveryMode,
     ) -> Result<Self> {
-        let mut parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
+        let mut parts = load_parts(&paths, &mut config, Access::ReadWrite)?;
         parts.refuse_what_is_in_the_way()?;
         let Parts { log, queues, index, small_topics, mut warnings, .. } = parts;
         let layout = layout_to_write(index, &mut config)?;
         let seal = match mode {
             RecoveryMode::Crash => None,
-            _ => Seal::holding(&*storage, &paths, &config)?,
+            _ => Seal::holding(&paths, &config)?,
         };
         if seal.is_none() {
-            misplaced::refuse_foreign(&*storage, &paths, log.run())?;
+            misplaced::refuse_foreign(&paths, log.run())?;
         }
-        let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
+        let checkpoint =
+            StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::ReadWrite)?;
         let mut index = None;
         if let Some(layout) = layout {
             let dir = paths.index();
             let (service, findings) =
-                IndexService::load(Arc::clone(&storage), &dir, layout, Arc::clone(&clock))?;
+                IndexService::load(Arc::clone(&paths.storage), &dir, layout, Arc::clone(&clock))?;
             warnings.extend(findings.iter().map(ToString::to_string));
             index = Some(service);
         }
         // A sealed store has the release that it was closed with.
         let run = index.as_ref().map(|index| &**index.run()).filter(|_| seal.is_none());
-        let release =
-            version::choose(&mut config, &version::read_marks(&*storage, &paths, &log, run)?)?;
+        let release = version::choose(&mut config, &version::read_marks(&paths, &log, run)?)?;
         if let Some(index) = &mut index {
             index.tag_entries = release.has_tag_entries();
         }
-        let durable = read_mark(&*storage, &paths, &mut warnings)?;
+        let durable = read_mark(&paths, &mut warnings)?;
         Ok(Self {
             paths,
             config,
-            storage,
             clock,
             store_lock,
             mode,
@@ -146,7 +143,7 @@ impl Opening {
         writer.recovery.dispatched = writer
             .redispatch_beside(read, || recover::make_durable(&analysis, is_written, &files.log))?;
         // From here on all of it is durable.
-        writer.mark = Some(DurableMark::set(&*files.storage, &files.paths, durable, place)?);
+        writer.mark = Some(DurableMark::set(&files.paths, durable, place)?);
         writer.serve()?;
         for queue in files.queues.all() {
             queue.set_next_offset(queue.max_offset());
@@ -163,11 +160,11 @@ impl Opening {
     /// the durable mark if recovery stops early.
     fn mark(&self) -> Result<()> {
         self.store_lock.mark(&self.paths)?;
-        let (storage, paths) = (&*self.storage, &self.paths);
+        let paths = &self.paths;
         let is_crashed = self.mode == RecoveryMode::Crash;
-        match self.durable.is_some_and(|mark| mark.is_of_last_session(storage, paths)) {
+        match self.durable.is_some_and(|mark| mark.is_of_last_session(paths)) {
             true if is_crashed => Ok(()),
-            _ => lock::write_abort(storage, paths),
+            _ => lock::write_abort(paths),
         }
     }
 
@@ -178,7 +175,7 @@ impl Opening {
         progress: &mut Progress<'_>,
     ) -> Result<(Analysis, i64, bool)> {
         let is_clean = self.mode != RecoveryMode::Crash;
-        let (storage, paths, fields) = (&*self.storage, &self.paths, &self.checkpoint.fields);
+        let (paths, fields) = (&self.paths, &self.checkpoint.fields);
         let found = FoundStore {
             paths,
             config: &self.config,
@@ -186,8 +183,8 @@ impl Opening {
             queues: &self.queues,
             index: self.index.as_ref().map(|index| &**index.run()),
             checkpoint: fields,
-            flushed: Flushed::of(storage, paths, self.durable, fields, is_clean),
-            ended: EndedEpoch::find(storage, paths, &self.log, &self.queues)?,
+            flushed: Flushed::of(paths, self.durable, fields, is_clean),
+            ended: EndedEpoch::find(paths, &self.log, &self.queues)?,
             is_clean,
             seal: self.seal.take(),
             latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
@@ -218,16 +215,16 @@ impl Opening {
         analysis: &Analysis,
         index_trusted_until_ms: i64,
     ) -> Result<(RecoveryReport, u64)> {
-        let Self { paths, config, storage, log, queues, checkpoint, mode, .. } = self;
-        inspect::remember(storage, paths, config, *mode == RecoveryMode::New)?;
+        let Self { paths, config, log, queues, checkpoint, mode, .. } = self;
+        inspect::remember(paths, config, *mode == RecoveryMode::New)?;
         if self.durable.is_some_and(|durable| durable.offset > analysis.end) {
             // The cut was requested. If it stops here, the next open must not expect these messages.
-            let set = DurableMark::set(&**storage, paths, self.durable, analysis.end)?;
+            let set = DurableMark::set(paths, self.durable, analysis.end)?;
             self.durable = Some(set.mark());
         }
-        recover::lower_checkpoint(analysis, checkpoint, &**storage)?;
+        recover::lower_checkpoint(analysis, checkpoint, paths.storage())?;
         let now_ms = self.clock.now_ms();
-        let mut report = recover::repair(analysis, *mode, log, queues, &**storage, paths, now_ms)?;
+        let mut report = recover::repair(analysis, *mode, log, queues, paths, now_ms)?;
         if *mode == RecoveryMode::Crash {
             // Checkpoint and seal vouch for the queues after the next flush.
             let from = log_end::audit_start(log, queues, &checkpoint.fields, true)?;
@@ -283,10 +280,15 @@ impl Opening {
         recovery: RecoveryReport,
         (last, dispatch_from): (u64, u64),
     ) -> Writer {
-        let Self { paths, config, storage, clock, log, queues, index, checkpoint, .. } = self;
+        let Self { paths, config, clock, log, queues, index, checkpoint, .. } = self;
         let (reserve, per_mille) = (config.disk_reserve_bytes, entries_per_mille(&config));
-        let room =
-            DiskReserve::new(Arc::clone(&storage), paths.root(), reserve, per_mille, dispatch_from);
+        let room = DiskReserve::new(
+            Arc::clone(&paths.storage),
+            paths.root(),
+            reserve,
+            per_mille,
+            dispatch_from,
+        );
         let room = Arc::new(room);
         queues.leave(&room);
         log.leave(room);
@@ -305,7 +307,6 @@ impl Opening {
         let files = StoreFiles {
             paths,
             config,
-            storage,
             clock,
             log,
             queues,
@@ -314,7 +315,7 @@ impl Opening {
             notices: Notices::default(),
             ages: FileAges::default(),
         };
-        let waiters = Waiters::create(&*files.storage, &files.paths.waiters());
+        let waiters = Waiters::create(files.paths.storage(), &files.paths.waiters());
         let cleaning =
             Cleaning { pending_notices: PendingNotices::of_earlier(&files), ..Cleaning::default() };
         let writer = Writer {
@@ -387,12 +388,8 @@ fn reckon_room(files: &StoreFiles) {
 }
 
 /// Reads the durable mark; an invalid one gives a warning, and the checkpoint counts.
-fn read_mark(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Mark>> {
-    match Mark::read(storage, paths) {
+fn read_mark(paths: &StorePaths, warnings: &mut Vec<String>) -> Result<Option<Mark>> {
+    match Mark::read(paths) {
         Err(error @ Error::Corrupt(_)) => {
             warnings.push(error.to_string());
             Ok(None)

@@ -75,16 +75,15 @@ impl Versions {
 
 /// Looks for the marks of a store whose log and index are open.
 pub fn read_marks(
-    storage: &dyn Storage,
     paths: &StorePaths,
     log: &CommitLog,
     index: Option<&IndexRun>,
 ) -> Result<Versions> {
-    let mut found = read_marks_of_files(storage, paths)?;
+    let mut found = read_marks_of_files(paths)?;
     if let Some(index) = index {
         read_marks_of_index(index, log, &mut found)?;
         let dir = paths.index();
-        let there = storage.list(&dir).unwrap_or_default();
+        let there = paths.storage.list(&dir).unwrap_or_default();
         let files = index.files();
         found.has_unread_index |= there.into_iter().any(|entry| {
             let is_own = entry.name.to_str().and_then(parse_index_name).is_some();
@@ -94,29 +93,29 @@ pub fn read_marks(
     Ok(found)
 }
 
-fn read_marks_of_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> {
+fn read_marks_of_files(paths: &StorePaths) -> Result<Versions> {
     let mut found = Versions::default();
     let last = Release::V5_5;
     let dir = paths.root().join(DATABASE);
-    if storage.kind_of(&dir)? == Some(FileKind::Directory) {
+    if paths.storage.kind_of(&dir)? == Some(FileKind::Directory) {
         let what = "every start of 5.4 or later makes this folder".to_owned();
         found.add(Release::V5_4, last, DATABASE, what);
     }
     // Unreadable files are skipped: `verify` reports them.
-    let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read);
+    let checkpoint = StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read);
     let offset = checkpoint.map_or(0, |checkpoint| checkpoint.fields.logics_physical_offset);
     if offset > 0 {
         let what = format!("bytes 40 to 47 hold {offset}, which 5.5 writes there");
         found.add(Release::V5_5, last, "checkpoint", what);
     }
-    if let Ok(Some(bytes)) = config_file::read_json(storage, &paths.consumer_offsets(false))
+    if let Ok(Some(bytes)) = config_file::read_json(paths.storage(), &paths.consumer_offsets(false))
         && has_bytes(&bytes, b"\"pullOffsetTable\"")
     {
         let what = "a table `pullOffsetTable`, which 5.5 writes".to_owned();
         found.add(Release::V5_5, last, "config/consumerOffset.json", what);
     }
     for name in ["consumequeue", "consumequeue_rocksdb", DATABASE] {
-        let options = newest_options(storage, &paths.root().join(name))?;
+        let options = newest_options(paths.storage(), &paths.root().join(name))?;
         if let Some(file) = options.filter(|(_, head)| has_bytes(head, ROCKSDB_OF_5_5.as_bytes())) {
             let what = "RocksDB 8.4.4, which 5.5 has".to_owned();
             found.add(Release::V5_5, last, &format!("{name}/{}", file.0), what);
@@ -129,15 +128,11 @@ fn read_marks_of_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Vers
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] where a setting differs from the files, [`Error::Io`].
-pub fn versions_of(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<Versions> {
-    let log = found::open_log(storage, paths, config)?;
-    let layout = index_layout(&**storage, paths, config)?.map_or_else(|none| none.fits, Some);
-    let index = IndexRun::to_read(storage, &paths.index(), layout)?;
-    let mut found = read_marks(&**storage, paths, &log, index.as_ref())?;
+pub fn versions_of(paths: &StorePaths, config: &StoreConfig) -> Result<Versions> {
+    let log = found::open_log(paths, config)?;
+    let layout = index_layout(paths, config)?.map_or_else(|none| none.fits, Some);
+    let index = IndexRun::to_read(&paths.storage, &paths.index(), layout)?;
+    let mut found = read_marks(paths, &log, index.as_ref())?;
     found.has_unread_index |= index.is_none();
     Ok(found)
 }
@@ -169,19 +164,15 @@ pub fn choose(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
 }
 
 /// [`settle`] for a closed store that is to be repaired.
-pub fn release_of(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<Release> {
+pub fn release_of(paths: &StorePaths, config: &StoreConfig) -> Result<Release> {
     let mut config = config.clone();
-    Remembered::load(&**storage, paths).fill_in(&mut config);
+    Remembered::load(paths).fill_in(&mut config);
     let found = match config.rocketmq_version {
         // No index can have more.
         Some(known) if known.has_tag_entries() && !config.given.contains("rocketmq_version") => {
-            read_marks_of_files(&**storage, paths)?
+            read_marks_of_files(paths)?
         }
-        _ => versions_of(storage, paths, &config)?,
+        _ => versions_of(paths, &config)?,
     };
     choose(&mut config, &found)
 }

@@ -87,7 +87,7 @@ impl Reader {
         Ok(match &self.source {
             Source::Writer(writer, _) => writer.dispatched.load(Ordering::Acquire),
             // Opening read the ends of some queues; another may show damage.
-            Source::Files(follower) if self.files.storage.is_remote() => loop {
+            Source::Files(follower) if self.files.paths.storage.is_remote() => loop {
                 let first = follower.undispatched()?.first_missing();
                 if !follower.audits_more()? {
                     break first;
@@ -138,7 +138,7 @@ impl Reader {
     /// Remembers messages that were there and are not any more, but for those at the beginning.
     fn follow(&self, refresh: impl FnOnce(&SharedView) -> Result<()>) -> Result<()> {
         let Source::Files(follower) = &self.source else { return Ok(()) };
-        if !self.files.storage.is_remote() {
+        if !self.files.paths.storage.is_remote() {
             let before = self.log().end_offset();
             refresh(follower)?;
             self.note_losses(before);
@@ -216,9 +216,9 @@ impl Reader {
 
     /// `false` beside a broker or no writer, and where the store cannot be written.
     fn register_waiter(&self, asked: &mut Option<Waiters>) -> bool {
-        let StoreFiles { storage, paths, .. } = &*self.files;
-        if self.is_writers() || StoreLock::holder(&**storage, paths) == Some(Holder::Writer) {
-            let waiters = Waiters::open(&**storage, &paths.waiters()).ok();
+        let paths = &self.files.paths;
+        if self.is_writers() || StoreLock::holder(paths) == Some(Holder::Writer) {
+            let waiters = Waiters::open(paths.storage(), &paths.waiters()).ok();
             *asked = waiters.filter(|waiters| waiters.register().is_ok());
         }
         asked.is_some()
@@ -265,7 +265,9 @@ impl Reader {
     /// log from now on.
     pub(crate) fn audits_more(&self) -> Result<bool> {
         match &self.source {
-            Source::Files(follower) if self.files.storage.is_remote() => follower.audits_more(),
+            Source::Files(follower) if self.files.paths.storage.is_remote() => {
+                follower.audits_more()
+            }
             _ => Ok(false),
         }
     }

@@ -12,7 +12,7 @@ use super::folder::paths::StorePaths;
 use super::queue_table::QueueTable;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{RunFile, Stamp, Storage, SystemClock};
+use crate::files::{RunFile, Stamp, SystemClock};
 use crate::format::config::tables;
 use crate::format::config::tables::OffsetTable;
 use crate::log::CommitLog;
@@ -26,7 +26,6 @@ use crate::time::Clock;
 pub(crate) struct StoreFiles {
     pub(crate) paths: StorePaths,
     pub(crate) config: StoreConfig,
-    pub(crate) storage: Arc<dyn Storage>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) queues: QueueTable,
@@ -204,7 +203,7 @@ impl StoreFiles {
         let (plain_backup, light_backup) = (backup_of(&plain), backup_of(&light));
         let mut stamps = OffsetsStamps::default();
         for (stamp, path) in stamps.iter_mut().zip([plain, light, plain_backup, light_backup]) {
-            match self.storage.stamp(&path) {
+            match self.paths.storage.stamp(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 found => *stamp = found.ok()?,
             }
@@ -217,10 +216,11 @@ impl StoreFiles {
     /// ignores the other. Without the setting the file changed last counts, then the fuller one. If
     /// the setting's file is missing, the other counts, so no group begins anew.
     pub(crate) fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
-        let (storage, paths) = (&*self.storage, &self.paths);
+        let paths = &self.paths;
         let load = |is_light: bool| {
             let path = paths.consumer_offsets(is_light);
-            config_file::load(storage, &path, OffsetTable::parse).map(|loaded| (path, loaded))
+            config_file::load(paths.storage(), &path, OffsetTable::parse)
+                .map(|loaded| (path, loaded))
         };
         if self.config.enable_lmq {
             let (path, own) = load(true)?;
@@ -288,7 +288,7 @@ pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
         let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
         table.put(&back, now_ms);
     }
-    let storage = &*files.storage;
+    let storage = files.paths.storage();
     let wrote = config_file::keep(storage, &path)
         .and_then(|_| config_file::write(storage, &path, before.as_deref(), &table.to_bytes()));
     let outcome = match wrote {

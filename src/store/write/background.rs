@@ -198,7 +198,7 @@ fn derived_loop(writer: &Writer, stopped: &StopFlag) {
         let deletes = rules != DeleteRules::Off && writer.files.config.deletes_by_itself;
         if deletes && started.elapsed() >= wait && is_due {
             last_clean = Some(Instant::now());
-            let disk = DiskUse::now(&*writer.files.storage, &writer.files.paths);
+            let disk = DiskUse::now(&writer.files.paths);
             let occasion = Occasion {
                 now_ms: writer.files.clock.now_ms(),
                 disk,

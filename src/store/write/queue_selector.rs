@@ -41,7 +41,7 @@ impl QueueSelector {
 fn count(files: &StoreFiles, topic: &[u8]) -> Result<i32> {
     let path = files.paths.topics();
     let name = String::from_utf8_lossy(topic);
-    let table = config_file::load(&*files.storage, &path, TopicTable::parse)?;
+    let table = config_file::load(files.paths.storage(), &path, TopicTable::parse)?;
     let entered = table.and_then(|loaded| loaded.table.get(&name));
     let entered = entered.map_or(LEAST_QUEUES, |topic| topic.write_queue_nums);
     let used = files.queues.highest(topic).map_or(0, |highest| highest.saturating_add(1));

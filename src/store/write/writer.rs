@@ -423,7 +423,7 @@ impl Writer {
 
     fn check_place(&self) -> Result<()> {
         let files = &self.files;
-        files.storage.check_place().map_err(Error::flush(files.paths.root()))
+        files.paths.storage.check_place().map_err(Error::flush(files.paths.root()))
     }
 
     /// Writes the durable mark. On a full disk it stays behind, which is safe: a copy-on-write file
@@ -486,10 +486,10 @@ impl Writer {
         if let Some(index_ms) = index_ms.filter(|index_ms| *index_ms <= newest_ms) {
             fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.max(index_ms);
         }
-        checkpoint.flush(&*files.storage)?;
+        checkpoint.flush(files.paths.storage())?;
         drop(checkpoint);
         let now_ms = files.clock.now_ms();
-        match NewTopics::save_unlocked(&self.topics, &*files.storage, &files.paths, now_ms) {
+        match NewTopics::save_unlocked(&self.topics, &files.paths, now_ms) {
             // Open warned of it: an unreadable table is the broker's and stays.
             Err(Error::Corrupt(_)) => Ok(()),
             saved => saved,
@@ -527,10 +527,10 @@ impl Writer {
             let newest_ms = self.appender.lock().newest_timestamp_ms;
             let end = files.log.end_offset();
             self.release_space(end);
-            let _ = files.storage.remove_file(&files.paths.waiters());
+            let _ = files.paths.storage.remove_file(&files.paths.waiters());
             // A missing seal only makes the next open slower.
-            let _ = Seal::put(&*files.storage, &files.paths, &files.config, end, newest_ms);
-            lock::remove_abort(&*files.storage, &files.paths)?;
+            let _ = Seal::put(&files.paths, &files.config, end, newest_ms);
+            lock::remove_abort(&files.paths)?;
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ impl Index {
         if !cx.is_folder(&cx.paths.index())? {
             return Ok(Self { is_known: true, ..Self::default() });
         }
-        let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
+        let layout = match index_settings::index_layout(&cx.paths, cx.config)? {
             // A damaged file has its own finding.
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
             Err(NoLayout { path, reason, .. }) => {
@@ -81,9 +81,7 @@ impl Index {
                     max_index_num: None,
                     ..cx.config.clone()
                 };
-                let is_whole =
-                    index_settings::index_layout(&*cx.storage, &cx.paths, &pending_notices)?
-                        .is_ok();
+                let is_whole = index_settings::index_layout(&cx.paths, &pending_notices)?.is_ok();
                 let severity = if is_whole { Severity::Info } else { Severity::Warning };
                 cx.findings.add(Code::IndexLayout.at(severity), &path, None, expected, reason);
                 return Ok(Self::default());
@@ -94,7 +92,7 @@ impl Index {
 
     fn load(cx: &Context<'_>, layout: IndexLayout) -> Result<Self> {
         let dir = cx.paths.index();
-        let storage = Arc::clone(&cx.storage);
+        let storage = Arc::clone(&cx.paths.storage);
         let unreadable = &mut |path: &_, error| {
             cx.error(path, error);
             Ok(())

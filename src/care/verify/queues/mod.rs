@@ -268,7 +268,7 @@ fn each_folder(
     if !cx.is_folder(root)? {
         return Ok(());
     }
-    let has_database = inventory::is_database(&*cx.storage, root)?;
+    let has_database = inventory::is_database(cx.paths.storage(), root)?;
     let mut topics = cx.list(root);
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     for topic in topics {
@@ -293,7 +293,7 @@ fn each_folder(
 }
 
 fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -> Result<FileRun> {
-    let (storage, open) = (Arc::clone(&cx.storage), Arc::clone(open));
+    let (storage, open) = (Arc::clone(&cx.paths.storage), Arc::clone(open));
     let (run, strays) = FileRun::load(storage, open, vec![dir], file_size, Access::Read)?;
     strays.iter().for_each(|stray| cx.stray(stray));
     cx.check_files(&run);

@@ -25,9 +25,9 @@ pub fn open_log(
     config: &StoreConfig,
     log_end: u64,
 ) -> Result<CommitLog> {
-    let paths = StorePaths::new(root, config);
-    found::need_store(&**storage, &paths)?;
-    let log = found::open_log(storage, &paths, config)?;
+    let paths = StorePaths::new(Arc::clone(storage), root, config);
+    found::need_store(&paths)?;
+    let log = found::open_log(&paths, config)?;
     log.run().refuse_twins()?;
     log.set_end(log_end);
     Ok(log)

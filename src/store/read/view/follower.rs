@@ -62,9 +62,9 @@ struct Session {
 }
 
 impl Session {
-    fn read(storage: &dyn Storage, paths: &StorePaths) -> Self {
-        let stamp = storage.stamp(paths.root()).ok().flatten();
-        Self { holder: StoreLock::holder(storage, paths), stamp }
+    fn read(paths: &StorePaths) -> Self {
+        let stamp = paths.storage.stamp(paths.root()).ok().flatten();
+        Self { holder: StoreLock::holder(paths), stamp }
     }
 }
 
@@ -77,9 +77,9 @@ pub(crate) struct ConcurrentWriter {
 }
 
 impl ConcurrentWriter {
-    pub(crate) fn read(storage: &dyn Storage, paths: &StorePaths) -> Self {
-        let session = Session::read(storage, paths);
-        let read = || Mark::written_queues(storage, paths).ok();
+    pub(crate) fn read(paths: &StorePaths) -> Self {
+        let session = Session::read(paths);
+        let read = || Mark::written_queues(paths).ok();
         let is_writer = session.holder == Some(Holder::Writer);
         let written = is_writer.then(|| read().or_else(read)).flatten();
         Self { session, written }
@@ -108,7 +108,7 @@ impl SharedView {
     }
 
     fn beside(&self) -> ConcurrentWriter {
-        ConcurrentWriter::read(&*self.files.storage, &self.files.paths)
+        ConcurrentWriter::read(&self.files.paths)
     }
 
     pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
@@ -116,14 +116,14 @@ impl SharedView {
     }
 
     pub(crate) fn still(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        (!self.files.storage.is_remote()).then(|| self.refreshing.read())
+        (!self.files.paths.storage.is_remote()).then(|| self.refreshing.read())
     }
 
     pub(crate) fn refresh(&self) -> Result<()> {
         let files = &*self.files;
         let _turn = self.refreshing.write();
         let root = files.paths.root();
-        if files.storage.kind_of(root)?.is_none() {
+        if files.paths.storage.kind_of(root)?.is_none() {
             let gone = std::io::Error::new(
                 std::io::ErrorKind::NotFound,
                 "the store is gone: open it again where it lies now",
@@ -132,7 +132,7 @@ impl SharedView {
         }
         files.log.run().refresh()?;
         self.check_log(&files.log)?;
-        if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
+        if let Ok((entered, _)) = topics::entered(&files.paths) {
             files.queues.set_kinds(entered.kinds);
         }
         let beside = self.beside();
@@ -172,7 +172,7 @@ impl SharedView {
         let end = log.end_offset();
         let mut behind = [0; 4];
         log.run().read_at(&mut behind, end)?;
-        let now = Session::read(&*self.files.storage, &self.files.paths);
+        let now = Session::read(&self.files.paths);
         let is_as_before = self.view().session == Some(now);
         let has_end = log.run().min_offset().is_none_or(|first| first <= end);
         if is_as_before && has_end && behind == [0; 4] { Ok(()) } else { self.refresh() }
@@ -180,7 +180,7 @@ impl SharedView {
 
     /// Lists queues and index again after files were missing. The log's end stays.
     pub(crate) fn list_again(&self) -> Result<()> {
-        let _turn = (!self.files.storage.is_remote()).then(|| self.refreshing.write());
+        let _turn = (!self.files.paths.storage.is_remote()).then(|| self.refreshing.write());
         let files = &*self.files;
         let beside = self.beside();
         files.list_again()?;
@@ -273,7 +273,7 @@ impl SharedView {
     /// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
     /// flushed.
     fn was_left_open(&self) -> (bool, Vec<Error>) {
-        match lock::was_aborted(&*self.files.storage, &self.files.paths) {
+        match lock::was_aborted(&self.files.paths) {
             Ok(aborted) => (aborted, Vec::new()),
             Err(error) => (true, vec![error]),
         }
@@ -286,24 +286,25 @@ impl SharedView {
         mut unread: Vec<Error>,
         beside: &ConcurrentWriter,
     ) -> Result<Vec<Error>> {
-        let (storage, paths) = (&*self.files.storage, &self.files.paths);
+        let paths = &self.files.paths;
         // Those before and after the files were listed.
-        let holders = [beside.session.holder, StoreLock::holder(storage, paths)];
+        let holders = [beside.session.holder, StoreLock::holder(paths)];
         let may_be_crashed = holders.iter().any(|at| matches!(at, None | Some(Holder::Opening)));
         let crashed = open_or_crashed && may_be_crashed;
-        let checkpoint = match StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read) {
-            Ok(checkpoint) => checkpoint.fields,
-            Err(error) => {
-                unread.push(error);
-                CheckpointFields::default()
-            }
-        };
+        let checkpoint =
+            match StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read) {
+                Ok(checkpoint) => checkpoint.fields,
+                Err(error) => {
+                    unread.push(error);
+                    CheckpointFields::default()
+                }
+            };
         let reach = self.audited_from(&checkpoint, crashed)?;
         // A queue listed later may have later messages, and a writer writes queue after queue: one
         // queue tells nothing of the others. A broker writes entries in order.
         let complete = match beside.session.holder {
             Some(Holder::Writer) => beside.written.unwrap_or_else(|| {
-                unread.extend(Mark::written_queues(storage, paths).err());
+                unread.extend(Mark::written_queues(paths).err());
                 0
             }),
             _ => self.view().complete,
@@ -311,14 +312,13 @@ impl SharedView {
         let audited_from = reach.min(complete.max(self.files.log.min_offset()));
         let complete = if holders.contains(&Some(Holder::Writer)) { audited_from } else { reach };
         let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
-        let needs_mark = open_or_crashed || !storage.is_remote();
-        let mark = needs_mark.then(|| Mark::read(storage, paths)).transpose();
+        let needs_mark = open_or_crashed || !paths.storage.is_remote();
+        let mark = needs_mark.then(|| Mark::read(paths)).transpose();
         let mark = mark.map(Option::flatten).unwrap_or_else(|error| {
             unread.push(error);
             None
         });
-        let flushed =
-            open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
+        let flushed = open_or_crashed.then(|| Flushed::of(paths, mark, &checkpoint, false));
         let View { session, anchor, .. } = *self.view();
         *self.view.write() = View {
             undispatched: Arc::default(),
@@ -337,10 +337,10 @@ impl SharedView {
     /// Offset from which queues are compared with the log. During another process's swap queues may
     /// be missing, so they are listed again afterwards.
     fn audited_from(&self, checkpoint: &CheckpointFields, crashed: bool) -> Result<u64> {
-        let StoreFiles { storage, paths, log, queues, .. } = &*self.files;
+        let StoreFiles { paths, log, queues, .. } = &*self.files;
         for _ in 0..SWAP_WAITS {
-            let is_swapping = swap::is_listed(&**storage, paths);
-            if is_swapping && !StoreLock::is_held(&**storage, paths) {
+            let is_swapping = swap::is_listed(paths);
+            if is_swapping && !StoreLock::is_held(paths) {
                 // That process was killed; the next writer finishes the swap.
                 break;
             }

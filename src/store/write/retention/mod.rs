@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::{Error, Result};
-use crate::files::{FileRun, RunFile, Storage};
+use crate::files::{FileRun, RunFile};
 use crate::format::width::saturating_i64;
 use crate::log::CommitLog;
 use crate::time::{CalendarTime, FAR_MS, utc_text};
@@ -42,8 +42,8 @@ pub struct DiskUse {
 impl DiskUse {
     /// Current usage; an unknown disk counts as empty.
     #[must_use]
-    pub fn now(storage: &dyn Storage, paths: &StorePaths) -> Self {
-        let percent = |dir: &Path| storage.used_percent(dir).unwrap_or(0);
+    pub fn now(paths: &StorePaths) -> Self {
+        let percent = |dir: &Path| paths.storage.used_percent(dir).unwrap_or(0);
         Self {
             log_percent: paths.commit_log().iter().map(|dir| percent(dir)).min().unwrap_or(0),
             queue_percent: percent(&paths.consume_queue()),

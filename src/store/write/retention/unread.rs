@@ -7,7 +7,6 @@ use crate::locks::Mutex;
 use serde_json::{Value, json};
 
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::Storage;
 use crate::format::config::json;
 use crate::format::width::clamp_u64;
 use crate::store::folder::config_file::read_json;
@@ -113,13 +112,13 @@ struct Kept {
 
 impl Kept {
     fn write(&mut self, files: &StoreFiles, more: Option<&Deletion>) -> Result<()> {
-        let path = files.paths.deleted();
+        let (storage, path) = (files.paths.storage(), files.paths.deleted());
         let all = self.deletions.iter().map(|(_, deletion)| deletion).chain(more);
         let all: Vec<_> = all.map(|Deletion { from, to, text }| json!([from, to, text])).collect();
         let count = all.len();
         match count {
-            0 => files.storage.remove_if_there(&path)?,
-            _ => lock::replace(&*files.storage, &path, Value::Array(all).to_string().as_bytes())?,
+            0 => storage.remove_if_there(&path)?,
+            _ => lock::replace(storage, &path, Value::Array(all).to_string().as_bytes())?,
         }
         self.in_file = count;
         Ok(())
@@ -150,7 +149,7 @@ impl PendingNotices {
 
     pub(crate) fn of_earlier(files: &StoreFiles) -> Self {
         let pending_notices = Self::default();
-        match load(&*files.storage, &files.paths) {
+        match load(&files.paths) {
             Ok(deletions) => {
                 pending_notices.0.lock().in_file = deletions.len();
                 let begin = files.log.min_offset();
@@ -171,9 +170,9 @@ impl PendingNotices {
     }
 }
 
-fn load(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<Deletion>> {
+fn load(paths: &StorePaths) -> Result<Vec<Deletion>> {
     let path = paths.deleted();
-    let Some(bytes) = read_json(storage, &path)? else { return Ok(Vec::new()) };
+    let Some(bytes) = read_json(paths.storage(), &path)? else { return Ok(Vec::new()) };
     let root = json::parse(&bytes).map_err(|error| error.in_file(&path, 0))?;
     let deletion = |value: &Value| {
         let &[ref from, ref to, Value::String(ref text)] = value.as_array()?.as_slice() else {
