@@ -79,12 +79,6 @@ impl CalendarTime {
         )
     }
 
-    /// `now_ms` in UTC, clamped to the calendar.
-    #[must_use]
-    pub fn utc(now_ms: i64) -> Self {
-        Self::from_datetime(&Utc.timestamp_millis_opt(clamped(now_ms)).latest().unwrap_or_default())
-    }
-
     fn from_datetime<Z: TimeZone>(at: &chrono::DateTime<Z>) -> Self {
         let small = |value: u32| u8::try_from(value).unwrap_or(0);
         Self {
@@ -117,6 +111,12 @@ fn clamped(now_ms: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl CalendarTime {
+        pub(crate) fn utc(now_ms: i64) -> Self {
+            Self::from_datetime(&Utc.timestamp_millis_opt(clamped(now_ms)).unwrap())
+        }
+    }
 
     #[test]
     fn utc_calendar_of_a_known_moment() {

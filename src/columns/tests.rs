@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error};
-use crate::format::body::compress;
+use crate::format::body::tests::compress;
 use crate::format::crc::body_crc;
 use crate::format::message::host::Host;
 use crate::format::message::properties;
@@ -309,7 +309,7 @@ fn text_that_is_no_utf8_is_shown_in_every_column() {
 fn bodies_are_undone_and_raw_ones_are_not() {
     let plain = b"body ".repeat(100);
     let methods = [Compression::None, Compression::Zlib, Compression::Lz4, Compression::Zstd];
-    let stored: Vec<_> = methods.iter().map(|method| compress(*method, &plain).unwrap()).collect();
+    let stored: Vec<_> = methods.iter().map(|method| compress(*method, &plain)).collect();
     let rows: Vec<_> = methods
         .iter()
         .zip(&stored)
@@ -317,7 +317,6 @@ fn bodies_are_undone_and_raw_ones_are_not() {
         .collect();
     let batch = batch(&[Column::Body, Column::RawBody], &rows);
     assert_eq!(bodies(&batch, "body"), vec![plain.clone(); 4]);
-    let stored: Vec<_> = stored.iter().map(|body| body.to_vec()).collect();
     assert_eq!(bodies(&batch, "raw_body"), stored);
 }
 

@@ -2,7 +2,7 @@
 
 use super::bytes::{u32_of, u64_of};
 
-pub use super::message::host::{Host, MessageId, message_id, parse_message_id};
+pub use super::message::host::{Host, message_id, parse_message_id};
 
 const POWERS: [u32; 9] = {
     let mut powers = [1_u32; 9];

@@ -20,5 +20,4 @@ pub use self::index::writer::IndexService;
 pub use self::queue::consume_queue_ext::ConsumeQueueExt;
 pub use self::queue::{CqUnit, Queue, QueueKind};
 pub use self::read::block::Block;
-pub use self::read::scanner::Scanner;
 pub use self::store_checkpoint::StoreCheckpoint;

@@ -37,7 +37,7 @@ impl Index {
         let index = Self::new();
         let mut service = index.service();
         (1..8).for_each(|offset| put(&mut service, offset).unwrap());
-        service.flush().unwrap();
+        service.begin_flush().unwrap().run().unwrap();
         assert_eq!(index.files().len(), 3);
         index
     }
@@ -216,10 +216,10 @@ fn a_key_that_the_disk_has_no_room_for_is_told_when_it_comes() {
         put(&mut service, 55),
         Err(Error::Io { op: mqstore::Operation::Other("reserve space in"), .. })
     ));
-    service.flush().unwrap();
+    service.begin_flush().unwrap().run().unwrap();
     index.stage.heal();
     put(&mut service, 55).unwrap();
-    service.flush().unwrap();
+    service.begin_flush().unwrap().run().unwrap();
     let found = service.run().query_offsets(&[], b"T", b"k", (0, i64::MAX), 100).unwrap().offsets;
     assert!(found.into_iter().rev().eq(1..=55));
 }

@@ -1,7 +1,6 @@
 //! Settings that a broker reads, against what its files prove.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::config::table::{Kind, SETTINGS, Setting};

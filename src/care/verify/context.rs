@@ -1,7 +1,6 @@
 //! Context of every part of the check: the store, its settings, and the findings.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::care::finding::{Code, Findings, Graded, Severity};
 use crate::care::meter::Meter;

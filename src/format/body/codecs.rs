@@ -1,7 +1,7 @@
 //! The three compression methods of bodies. Decoding stops at a limit.
 
 use std::cell::RefCell;
-use std::io::{self, Write};
+use std::io;
 
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
@@ -15,8 +15,6 @@ use crate::format::width::to_usize;
 const BLOCK: usize = 64 << 10;
 const ZSTD_WINDOW_LOG: u32 = 23;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// The level of RocketMQ's client (`MixAll.MESSAGE_COMPRESS_LEVEL`).
-const LEVEL: u32 = 5;
 
 pub(crate) fn decompress(
     method: Compression,
@@ -131,38 +129,18 @@ const fn no_more(method: Compression, rest: &[u8]) -> Result<(), BodyError> {
     }
 }
 
-pub(crate) fn compress(method: Compression, body: &[u8]) -> Result<Vec<u8>, BodyError> {
-    // Nothing but memory can fail in writing to a vector.
-    let failed = |_: io::Error| BodyError::OutOfMemory { bytes: body.len() };
-    match method {
-        Compression::None => Ok(body.to_vec()),
-        Compression::Zlib => {
-            let level = flate2::Compression::new(LEVEL);
-            let mut stream = flate2::write::ZlibEncoder::new(Vec::new(), level);
-            stream.write_all(body).map_err(failed)?;
-            stream.finish().map_err(failed)
-        }
-        Compression::Lz4 => Ok(lz4_frame::encode(body)),
-        // Streamed: a frame with a known length gets a window of that length, which a reader may
-        // refuse.
-        Compression::Zstd => zstd::stream::encode_all(body, LEVEL.cast_signed()).map_err(failed),
-    }
-}
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::format::body::{compress, decompress};
+    use crate::format::body::decompress;
+    use crate::format::body::tests::compress;
 
     const METHODS: [Compression; 3] = [Compression::Zlib, Compression::Lz4, Compression::Zstd];
 
     fn undo(method: Compression, body: &[u8], limit: usize) -> Result<Vec<u8>, BodyError> {
         decompress(body, method.bits(), limit).map(Cow::into_owned)
-    }
-
-    fn packed(method: Compression, body: &[u8]) -> Vec<u8> {
-        compress(method, body).unwrap().into_owned()
     }
 
     fn text(length: usize) -> Vec<u8> {
@@ -174,7 +152,7 @@ mod tests {
         for method in METHODS {
             for length in [0, 1, 100, 65_535, 65_536, 65_537, 300_000] {
                 let body = text(length);
-                let stream = packed(method, &body);
+                let stream = compress(method, &body);
                 assert_eq!(undo(method, &stream, length).unwrap(), body, "{method:?} {length}");
             }
         }
@@ -208,7 +186,7 @@ mod tests {
     fn no_more_than_the_limit_is_handed_out() {
         for method in METHODS {
             for length in [1, 1024, 65_536, 200_000] {
-                let stream = packed(method, &text(length));
+                let stream = compress(method, &text(length));
                 for limit in [0, length / 2, length - 1] {
                     assert_eq!(
                         undo(method, &stream, limit),
@@ -225,7 +203,7 @@ mod tests {
     fn hb01_bombs_stop_at_the_limit() {
         let zeros = vec![0; 16 << 20];
         for method in METHODS {
-            let bomb = packed(method, &zeros);
+            let bomb = compress(method, &zeros);
             assert!(bomb.len() < zeros.len() / 200, "{method:?}");
             let limit = 1 << 20;
             assert_eq!(undo(method, &bomb, limit), Err(BodyError::TooLarge { limit }));
@@ -237,7 +215,7 @@ mod tests {
     fn no_more_is_held_than_the_limit_and_a_block() {
         for method in METHODS {
             for length in [1, 5000, 100_000, 1 << 20, (3 << 20) + 7] {
-                let stream = packed(method, &text(length));
+                let stream = compress(method, &text(length));
                 for limit in [length, length + 1, 4 << 20] {
                     let held = super::decompress(method, &stream, limit).unwrap().capacity();
                     assert!(held <= limit + BLOCK, "{method:?}: {held} bytes for {limit}");
@@ -250,7 +228,7 @@ mod tests {
     fn repeated_bytes_come_back_at_any_length() {
         for method in METHODS {
             for length in (1000..1300).chain([BLOCK, BLOCK + 1024, BLOCK + 1025, 300_000]) {
-                let stream = packed(method, &vec![7; length]);
+                let stream = compress(method, &vec![7; length]);
                 assert_eq!(undo(method, &stream, length).unwrap().len(), length, "{method:?}");
             }
         }
@@ -259,7 +237,7 @@ mod tests {
     #[test]
     fn every_shorter_stream_is_truncated() {
         for method in METHODS {
-            let stream = packed(method, &text(5000));
+            let stream = compress(method, &text(5000));
             for length in 0..stream.len() {
                 let got = undo(method, &stream[..length], 5000);
                 assert_eq!(got, Err(BodyError::Truncated { method }), "{method:?} {length}");
@@ -270,7 +248,7 @@ mod tests {
     #[test]
     fn hb02_what_follows_the_stream_is_refused() {
         for method in METHODS {
-            let stream = packed(method, &text(500));
+            let stream = compress(method, &text(500));
             let one_more = [&stream[..], b"\0"].concat();
             let twice = stream.repeat(2);
             for (body, count) in [(one_more, 1), (twice, stream.len())] {
@@ -283,7 +261,7 @@ mod tests {
     #[test]
     fn the_wrong_method_is_refused() {
         for method in METHODS {
-            let stream = packed(method, &text(500));
+            let stream = compress(method, &text(500));
             for other in METHODS.into_iter().filter(|other| *other != method) {
                 let got = undo(other, &stream, 5000);
                 assert!(
@@ -301,7 +279,7 @@ mod tests {
     #[test]
     fn flipped_bytes_give_an_answer_within_the_limit() {
         for method in METHODS {
-            let stream = packed(method, &text(2000));
+            let stream = compress(method, &text(2000));
             for position in 0..stream.len() {
                 for bit in [1, 0x10, 0x80] {
                     let mut bad = stream.clone();

@@ -14,7 +14,7 @@
 //!
 //! Numbers are little-endian, checksums xxHash-32.
 
-use lz4_flex::block::{DecompressError, compress, decompress_into_with_dict};
+use lz4_flex::block::{DecompressError, decompress_into_with_dict};
 use twox_hash::XxHash32;
 
 use super::BodyError;
@@ -37,9 +37,6 @@ const DICTIONARY: u8 = 0b0000_0001;
 const STORED: u32 = 1 << 31;
 const WINDOW: usize = 64 << 10;
 const MAX_RATIO: usize = 255;
-
-const WRITTEN_BLOCK: usize = 4 << 20;
-const WRITTEN_BD: u8 = 7 << 4;
 
 pub(crate) fn decode(frame: &[u8], out: &mut Output) -> Result<(), BodyError> {
     let mut input = Input { rest: frame };
@@ -75,29 +72,6 @@ pub(crate) fn decode(frame: &[u8], out: &mut Output) -> Result<(), BodyError> {
         0 => Ok(()),
         count => Err(BodyError::TrailingBytes { method: Compression::Lz4, count }),
     }
-}
-
-/// A frame around `body`, as `Lz4Compressor` writes it, plus a content checksum.
-pub(crate) fn encode(body: &[u8]) -> Vec<u8> {
-    let descriptor = [VERSION | INDEPENDENT | CONTENT_CHECKSUM, WRITTEN_BD];
-    let mut out = Vec::with_capacity(body.len() / 2 + 32);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&descriptor);
-    out.push(header_check(&descriptor));
-    for chunk in body.chunks(WRITTEN_BLOCK) {
-        let block = compress(chunk);
-        // Neither is longer than a block, so both lengths fit.
-        if block.len() < chunk.len() {
-            push_u32(&mut out, block.len() as u32);
-            out.extend_from_slice(&block);
-        } else {
-            push_u32(&mut out, chunk.len() as u32 | STORED);
-            out.extend_from_slice(chunk);
-        }
-    }
-    push_u32(&mut out, 0);
-    push_u32(&mut out, XxHash32::oneshot(0, body));
-    out
 }
 
 struct Header {
@@ -173,10 +147,6 @@ fn decode_block(block: &[u8], header: &Header, out: &mut Output) -> Result<(), B
     })
 }
 
-fn push_u32(out: &mut Vec<u8>, value: u32) {
-    out.extend_from_slice(&value.swap_bytes().to_be_bytes());
-}
-
 #[cold]
 fn malformed(reason: impl Into<String>) -> BodyError {
     BodyError::Malformed { method: Compression::Lz4, reason: reason.into() }
@@ -207,8 +177,37 @@ impl<'a> Input<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use lz4_flex::block::compress;
+
     use super::*;
+
+    const WRITTEN_BLOCK: usize = 4 << 20;
+    const WRITTEN_BD: u8 = 7 << 4;
+
+    fn push_u32(out: &mut Vec<u8>, value: u32) {
+        out.extend_from_slice(&value.swap_bytes().to_be_bytes());
+    }
+
+    /// A frame around `body`, as `Lz4Compressor` writes it, plus a content checksum.
+    pub(crate) fn encode(body: &[u8]) -> Vec<u8> {
+        let descriptor = [VERSION | INDEPENDENT | CONTENT_CHECKSUM, WRITTEN_BD];
+        let mut out = [&MAGIC[..], &descriptor, &[header_check(&descriptor)]].concat();
+        for chunk in body.chunks(WRITTEN_BLOCK) {
+            let block = compress(chunk);
+            // Neither is longer than a block, so both lengths fit.
+            if block.len() < chunk.len() {
+                push_u32(&mut out, block.len() as u32);
+                out.extend_from_slice(&block);
+            } else {
+                push_u32(&mut out, chunk.len() as u32 | STORED);
+                out.extend_from_slice(chunk);
+            }
+        }
+        push_u32(&mut out, 0);
+        push_u32(&mut out, XxHash32::oneshot(0, body));
+        out
+    }
 
     fn decoded(frame: &[u8], limit: usize) -> Result<Vec<u8>, BodyError> {
         let mut out = Output::new(limit);

@@ -75,17 +75,6 @@ pub fn at_body(view: &MessageView<'_>, error: BodyError) -> FormatError {
     FormatError::from(error).at(at)
 }
 
-/// Compresses `body` as RocketMQ's client does.
-///
-/// # Errors
-/// [`BodyError::NotBuilt`] without the feature `codecs`; [`BodyError::OutOfMemory`].
-pub fn compress(method: Compression, body: &[u8]) -> Result<Cow<'_, [u8]>, BodyError> {
-    match method {
-        Compression::None => Ok(Cow::Borrowed(body)),
-        method => codecs::compress(method, body).map(Cow::Owned),
-    }
-}
-
 #[cfg(not(feature = "codecs"))]
 mod codecs {
     use super::{BodyError, Compression};
@@ -95,10 +84,6 @@ mod codecs {
         _: &[u8],
         _: usize,
     ) -> Result<Vec<u8>, BodyError> {
-        Err(BodyError::NotBuilt { method })
-    }
-
-    pub(super) fn compress(method: Compression, _: &[u8]) -> Result<Vec<u8>, BodyError> {
         Err(BodyError::NotBuilt { method })
     }
 }
@@ -148,35 +133,4 @@ impl Output {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_body_without_the_bit_is_what_it_is() {
-        for sys_flag in [0, 0x700, 0xF0, !1] {
-            let body = decompress(b"plain", sys_flag, 0).unwrap();
-            assert!(matches!(body, Cow::Borrowed(b"plain")), "{sys_flag:#x}");
-        }
-        assert!(matches!(compress(Compression::None, b"plain"), Ok(Cow::Borrowed(b"plain"))));
-    }
-
-    #[test]
-    fn unknown_methods_are_named() {
-        for sys_flag in [0x401, 0x501, 0x601, 0x701] {
-            assert_eq!(decompress(b"", sys_flag, 9), Err(BodyError::UnknownMethod { sys_flag }));
-        }
-        let error = FormatError::from(BodyError::TooLarge { limit: 9 });
-        assert_eq!(
-            (error.kind, error.found.as_str()),
-            (CorruptionKind::Body, "a body of more than 9 bytes")
-        );
-    }
-
-    #[cfg(not(feature = "codecs"))]
-    #[test]
-    fn without_codecs_a_compressed_body_is_refused_by_name() {
-        let method = Compression::Lz4;
-        assert_eq!(decompress(b"", 0x101, 9), Err(BodyError::NotBuilt { method }));
-        assert_eq!(compress(method, b""), Err(BodyError::NotBuilt { method }));
-    }
-}
+pub(crate) mod tests;

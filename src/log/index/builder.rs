@@ -333,7 +333,7 @@ mod tests {
                 let hashes: Vec<_> = message.key_hashes().collect();
                 builder.put(message.physical_offset, message.store_timestamp_ms, &hashes).unwrap();
             }
-            service.flush().unwrap();
+            service.begin_flush().unwrap().run().unwrap();
             let made = builder.finish().unwrap();
             let expected = if messages == 0 { Vec::new() } else { contents(&put) };
             assert_eq!(made.files, expected.len() as u64);

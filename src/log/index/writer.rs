@@ -311,10 +311,6 @@ impl IndexService {
         Ok(IndexFlush { named_anew, full: std::mem::take(&mut self.full), current })
     }
 
-    pub fn flush(&mut self) -> Result<()> {
-        self.begin_flush()?.run().map(|_| ())
-    }
-
     /// The current file; `None` before the first message.
     #[must_use]
     pub fn current(&self) -> Option<&IndexFile> {

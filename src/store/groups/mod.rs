@@ -25,7 +25,6 @@ mod taking;
 
 use progress::{Done, Progress, Queue, Taken, merged};
 
-pub use acks::Ack;
 pub use progress::Begin;
 
 /// Maximum length of a group's name: with `%RETRY%` it names a topic.

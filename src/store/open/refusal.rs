@@ -1,7 +1,6 @@
 //! Decides whether a store is opened for writing: opening, `recover` and `doctor` all ask here.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};

@@ -2,7 +2,6 @@
 //! continues. No file carries a version: each release leaves its own marks.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use super::index_settings::index_layout;
 use crate::config::StoreConfig;

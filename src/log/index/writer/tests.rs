@@ -495,8 +495,8 @@ proptest! {
                 immediate.service.drain().unwrap();
             }
         }
-        waiting.service.flush().unwrap();
-        immediate.service.flush().unwrap();
+        waiting.service.begin_flush().unwrap().run().unwrap();
+        immediate.service.begin_flush().unwrap().run().unwrap();
         prop_assert_eq!(waiting.bytes(), immediate.bytes());
         waiting.check();
     }
@@ -516,7 +516,7 @@ proptest! {
             }
         };
         build(&mut index, 0);
-        index.service.flush().unwrap();
+        index.service.begin_flush().unwrap().run().unwrap();
         let whole = index.bytes();
         index.reload();
         let cut = cut.min(keys.len());
@@ -525,7 +525,7 @@ proptest! {
         prop_assert!(index.service.last_keyed_offset().unwrap().is_none_or(|last| last < end));
         index.check();
         build(&mut index, cut);
-        index.service.flush().unwrap();
+        index.service.begin_flush().unwrap().run().unwrap();
         let again = index.bytes();
         prop_assert!(whole.len() - again.len() <= 1);
         prop_assert_eq!(&whole[..again.len()], &again[..]);

@@ -22,7 +22,7 @@ use crate::log::read::scanner::{Flow, Item, Lost, Visit, gone};
 use crate::log::{Block, CommitLog};
 
 pub use self::filter::ScanFilter;
-pub use self::places::{TagPlaces, tag_places};
+pub use self::places::tag_places;
 pub use crate::log::read::damage::Damage;
 use crate::store::progress::{ASK_EVERY, Halt};
 

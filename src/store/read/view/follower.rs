@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::locks::{RwLock, RwLockReadGuard};
 
 use crate::error::{CorruptionKind, Error, Result};
+use crate::files::Access;
 use crate::files::system::storage::Stamp;
-use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::commit_log::Found;
 use crate::log::read::anchor::Anchor;
