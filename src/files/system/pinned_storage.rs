@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::storage::{
-    Access, DirEntry, FileKind, Foreign, Identity, Stamp, Storage, StorageFile, if_reached,
+    Access, DirEntry, FileKind, Foreign, Identity, Stamp, Storage, StorageFile, forward, if_reached,
 };
 use crate::error::{Error, Result};
 
@@ -105,18 +105,6 @@ impl Storage for PinnedStorage {
         }
     }
 
-    fn is_remote(&self) -> bool {
-        self.storage.is_remote()
-    }
-
-    fn check_interrupt(&self) -> io::Result<()> {
-        self.storage.check_interrupt()
-    }
-
-    fn announce(&self, ranges: &[(PathBuf, Range<u64>)]) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.storage.announce(ranges)
-    }
-
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
         if access == Access::ReadWrite {
             self.check_place()?;
@@ -124,97 +112,34 @@ impl Storage for PinnedStorage {
         self.storage.open(path, access)
     }
 
-    fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
-        self.check_place()?;
-        self.storage.create(path, len)
+    forward! { check_place, to storage:
+        fn create(path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>>;
+        fn create_to_replace(path: &Path, replaced: &Path) -> io::Result<Arc<dyn StorageFile>>;
+        fn create_dir(dir: &Path) -> io::Result<()>;
+        fn create_outside(dir: &Path, like: Option<&Path>) -> io::Result<()>;
+        fn rename(from: &Path, to: &Path) -> io::Result<()>;
+        fn exchange(one: &Path, other: &Path) -> io::Result<()>;
+        fn remove_file(path: &Path) -> io::Result<()>;
+        fn remove_dir(path: &Path) -> io::Result<()>;
+        fn make_private(path: &Path) -> io::Result<()>;
     }
 
-    fn create_to_replace(&self, path: &Path, replaced: &Path) -> io::Result<Arc<dyn StorageFile>> {
-        self.check_place()?;
-        self.storage.create_to_replace(path, replaced)
-    }
-
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.check_place()?;
-        self.storage.create_dir(dir)
-    }
-
-    fn create_outside(&self, dir: &Path, like: Option<&Path>) -> io::Result<()> {
-        self.check_place()?;
-        self.storage.create_outside(dir, like)
-    }
-
-    fn foreign(&self, dir: &Path) -> io::Result<Option<Foreign>> {
-        self.storage.foreign(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.check_place()?;
-        self.storage.rename(from, to)
-    }
-
-    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
-        self.check_place()?;
-        self.storage.exchange(one, other)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.check_place()?;
-        self.storage.remove_file(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.check_place()?;
-        self.storage.remove_dir(path)
-    }
-
-    fn make_private(&self, path: &Path) -> io::Result<()> {
-        self.check_place()?;
-        self.storage.make_private(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.storage.sync_dir(dir)
-    }
-
-    fn sync_all(&self, dir: &Path) -> io::Result<()> {
-        self.storage.sync_all(dir)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.storage.list(dir)
-    }
-
-    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
-        self.storage.kind(path)
-    }
-
-    fn follow(&self, link: &Path) -> std::result::Result<(), String> {
-        self.storage.follow(link)
-    }
-
-    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        self.storage.stamp(path)
-    }
-
-    fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
-        self.storage.identity(path)
-    }
-
-    fn stamps_mapped_writes(&self, path: &Path) -> Result<bool> {
-        self.storage.stamps_mapped_writes(path)
-    }
-
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.storage.free_bytes(path)
-    }
-
-    fn free_inodes(&self, path: &Path) -> io::Result<u64> {
-        self.storage.free_inodes(path)
-    }
-
-    fn used_percent(&self, dir: &Path) -> io::Result<u64> {
-        self.storage.used_percent(dir)
+    forward! { to storage:
+        fn is_remote() -> bool;
+        fn check_interrupt() -> io::Result<()>;
+        fn announce(ranges: &[(PathBuf, Range<u64>)]) -> Option<Arc<dyn Any + Send + Sync>>;
+        fn foreign(dir: &Path) -> io::Result<Option<Foreign>>;
+        fn sync_dir(dir: &Path) -> io::Result<()>;
+        fn sync_all(dir: &Path) -> io::Result<()>;
+        fn list(dir: &Path) -> io::Result<Vec<DirEntry>>;
+        fn kind(path: &Path) -> io::Result<Option<FileKind>>;
+        fn follow(link: &Path) -> std::result::Result<(), String>;
+        fn stamp(path: &Path) -> io::Result<Option<Stamp>>;
+        fn identity(path: &Path) -> io::Result<Option<Identity>>;
+        fn stamps_mapped_writes(path: &Path) -> Result<bool>;
+        fn free_bytes(path: &Path) -> io::Result<u64>;
+        fn free_inodes(path: &Path) -> io::Result<u64>;
+        fn used_percent(dir: &Path) -> io::Result<u64>;
     }
 }
 
@@ -225,7 +150,7 @@ mod tests {
     fn every_call_reaches_the_storage_behind() {
         let calls = |text: &str, begin: &str| -> Vec<String> {
             let body = text.split_once(begin).unwrap().1.split_once("\n}").unwrap().0;
-            let lines = body.lines().filter_map(|line| line.strip_prefix("    fn "));
+            let lines = body.lines().filter_map(|line| line.trim_start().strip_prefix("fn "));
             lines.map(|line| line.split('(').next().unwrap().to_owned()).collect()
         };
         let mut declared = calls(include_str!("storage.rs"), "pub trait Storage:");

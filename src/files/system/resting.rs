@@ -11,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 use crate::locks::Mutex;
 
 use super::storage::{
-    Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile, read_only,
+    Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile, forward,
+    read_only,
 };
 use crate::format::width::to_usize;
 
@@ -70,32 +71,14 @@ impl Storage for Resting {
         Ok(file)
     }
 
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.storage.list(dir)
-    }
-
-    fn is_remote(&self) -> bool {
-        self.storage.is_remote()
-    }
-
-    fn check_interrupt(&self) -> io::Result<()> {
-        self.storage.check_interrupt()
-    }
-
-    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
-        self.storage.kind(path)
-    }
-
-    fn follow(&self, link: &Path) -> Result<(), String> {
-        self.storage.follow(link)
-    }
-
-    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        self.storage.stamp(path)
-    }
-
-    fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
-        self.storage.identity(path)
+    forward! { to storage:
+        fn list(dir: &Path) -> io::Result<Vec<DirEntry>>;
+        fn is_remote() -> bool;
+        fn check_interrupt() -> io::Result<()>;
+        fn kind(path: &Path) -> io::Result<Option<FileKind>>;
+        fn follow(link: &Path) -> Result<(), String>;
+        fn stamp(path: &Path) -> io::Result<Option<Stamp>>;
+        fn identity(path: &Path) -> io::Result<Option<Identity>>;
     }
 }
 
@@ -192,19 +175,10 @@ impl StorageFile for RestingFile {
         Ok((end < u64::MAX).then_some(end))
     }
 
-    fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>> {
-        self.file.map(len, access)
-    }
-
-    fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
-        self.file.try_lock(bytes)
-    }
-
-    fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>> {
-        self.file.locked(bytes)
-    }
-
-    fn lock_holder(&self) -> Option<i32> {
-        self.file.lock_holder()
+    forward! { to file:
+        fn map(len: usize, access: Access) -> io::Result<Arc<dyn Region>>;
+        fn try_lock(bytes: Range<u64>) -> io::Result<bool>;
+        fn locked(bytes: Range<u64>) -> Option<Range<u64>>;
+        fn lock_holder() -> Option<i32>;
     }
 }

@@ -280,6 +280,22 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     fn lock_holder(&self) -> Option<i32>;
 }
 
+/// Methods of a wrapper, behind a check if one is named.
+macro_rules! forward {
+    (to $field:ident: $(fn $name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        fn $name(&self, $($arg: $type),*) -> $answer {
+            self.$field.$name($($arg),*)
+        }
+    )*};
+    ($check:ident, to $field:ident: $(fn $name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        fn $name(&self, $($arg: $type),*) -> $answer {
+            self.$check()?;
+            self.$field.$name($($arg),*)
+        }
+    )*};
+}
+pub(super) use forward;
+
 /// Calls whose error names the path, and for which a missing file is an answer.
 impl dyn Storage + '_ {
     /// Opens a file that may be missing.
