@@ -21,7 +21,8 @@ pub struct StorePaths {
     pub(crate) storage: Arc<dyn Storage>,
     root: PathBuf,
     commit_log: Vec<PathBuf>,
-    read_only: Vec<PathBuf>,
+    /// Folders of the commit log that take no new files.
+    pub(crate) read_only: Vec<PathBuf>,
     aside: Option<PathBuf>,
 }
 
@@ -75,12 +76,6 @@ impl StorePaths {
         &self.root
     }
 
-    /// Folders of the commit log that take no new files.
-    #[must_use]
-    pub fn read_only_commit_log(&self) -> &[PathBuf] {
-        &self.read_only
-    }
-
     #[must_use]
     pub fn commit_log(&self) -> &[PathBuf] {
         &self.commit_log
@@ -92,74 +87,8 @@ impl StorePaths {
     }
 
     #[must_use]
-    pub fn consume_queue(&self) -> PathBuf {
-        self.root.join(CONSUME_QUEUE)
-    }
-
-    #[must_use]
-    pub fn batch_consume_queue(&self) -> PathBuf {
-        self.root.join(BATCH_CONSUME_QUEUE)
-    }
-
-    #[must_use]
-    pub fn consume_queue_ext(&self) -> PathBuf {
-        self.root.join(CONSUME_QUEUE_EXT)
-    }
-
-    #[must_use]
-    pub fn index(&self) -> PathBuf {
-        self.root.join(INDEX)
-    }
-
-    #[must_use]
-    pub fn checkpoint(&self) -> PathBuf {
-        self.root.join("checkpoint")
-    }
-
-    #[must_use]
     pub fn epochs(&self) -> [PathBuf; 2] {
         ["epochFileCheckpoint", "epochFileCheckpoint.bak"].map(|name| self.root.join(name))
-    }
-
-    #[must_use]
-    pub fn abort(&self) -> PathBuf {
-        self.root.join("abort")
-    }
-
-    #[must_use]
-    pub fn abort_backup(&self) -> PathBuf {
-        self.root.join("abort.bak")
-    }
-
-    #[must_use]
-    pub fn seal(&self) -> PathBuf {
-        self.root.join("mqstore.seal")
-    }
-
-    #[must_use]
-    pub fn mark(&self) -> PathBuf {
-        self.root.join("mqstore.mark")
-    }
-
-    #[must_use]
-    pub fn deleted(&self) -> PathBuf {
-        self.root.join("mqstore.deleted")
-    }
-
-    /// Exists while a writer has the store open.
-    #[must_use]
-    pub fn waiters(&self) -> PathBuf {
-        self.root.join("mqstore.wait")
-    }
-
-    #[must_use]
-    pub fn lock(&self) -> PathBuf {
-        self.root.join("lock")
-    }
-
-    #[must_use]
-    pub fn config(&self) -> PathBuf {
-        self.root.join("config")
     }
 
     #[must_use]
@@ -179,14 +108,35 @@ impl StorePaths {
         let name = if enable_lmq { "lmqConsumerOffset.json" } else { "consumerOffset.json" };
         self.table(name)
     }
+}
 
-    #[must_use]
-    pub fn rebuild(&self) -> PathBuf {
-        self.root.join("rebuild")
-    }
+macro_rules! below_root {
+    ($($(#[$doc:meta])* $method:ident = $name:expr;)*) => {
+        impl StorePaths {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $method(&self) -> PathBuf {
+                self.root.join($name)
+            }
+        )*}
+    };
+}
 
-    #[must_use]
-    pub fn quarantine(&self) -> PathBuf {
-        self.root.join("quarantine")
-    }
+below_root! {
+    consume_queue = CONSUME_QUEUE;
+    batch_consume_queue = BATCH_CONSUME_QUEUE;
+    consume_queue_ext = CONSUME_QUEUE_EXT;
+    index = INDEX;
+    checkpoint = "checkpoint";
+    abort = "abort";
+    abort_backup = "abort.bak";
+    seal = "mqstore.seal";
+    mark = "mqstore.mark";
+    deleted = "mqstore.deleted";
+    /// Exists while a writer has the store open.
+    waiters = "mqstore.wait";
+    lock = "lock";
+    config = "config";
+    rebuild = "rebuild";
+    quarantine = "quarantine";
 }

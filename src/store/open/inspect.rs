@@ -72,7 +72,7 @@ pub(super) fn load_lazily(
         Arc::clone(&open_files),
         Roots::new(
             paths.commit_log().to_vec(),
-            paths.read_only_commit_log().to_vec(),
+            paths.read_only.clone(),
             config.disk_space_clean_forcibly_ratio,
         ),
         log_size,
