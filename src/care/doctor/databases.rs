@@ -1,7 +1,6 @@
 //! Diagnoses of queues in RocksDB, and the commands of a report with the caller's configuration.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use super::losses::LostInQueue;
 use super::{Diagnosis, DoctorReport};
@@ -9,7 +8,6 @@ use crate::care::finding::{Code, Severity};
 use crate::care::rocksdb::{self, Databases};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result, quoted};
-use crate::files::Storage;
 use crate::format::width::{clamp_u64, saturating_i64};
 use crate::log::{CommitLog, CqUnit};
 use crate::store::folder::found;
@@ -24,8 +22,7 @@ const OF_FILES: &str = " --what consumequeue ";
 /// commands.
 pub fn with_databases(
     mut report: DoctorReport,
-    storage: &Arc<dyn Storage>,
-    root: &Path,
+    paths: &StorePaths,
     config: &StoreConfig,
     databases: Option<&dyn Databases>,
     option: &str,
@@ -40,17 +37,17 @@ pub fn with_databases(
     }
     let Some(databases) = databases else { return Ok(report) };
     let is_of_files = |command: &String| command.contains(OF_FILES);
-    if !rocksdb::had_databases(&**storage, root)? {
+    if !rocksdb::had_databases(paths.storage(), paths.root())? {
         verdict.commands.retain(|command| !is_of_files(command));
         for diagnosis in &mut *found {
             diagnosis.cure = diagnosis.cure.take().filter(|cure| !is_of_files(cure));
         }
     }
-    let mut more = diagnoses(storage, root, config, databases, option)?;
+    let mut more = diagnoses(paths, config, databases, option)?;
     let is_error = |found: &Diagnosis| found.severity == Severity::Error;
     if verdict.lost.messages == 0 && !verdict.in_use {
         let is_damaged = found.iter().chain(&more).any(is_error);
-        let (lost, is_end) = lost_rows(storage, root, config, databases, is_damaged)?;
+        let (lost, is_end) = lost_rows(paths, config, databases, is_damaged)?;
         if !lost.is_empty() {
             verdict.lost.messages = lost.iter().map(|queue| queue.messages).sum();
             if is_end {
@@ -90,16 +87,15 @@ fn configured(command: String, option: &str) -> Option<String> {
 }
 
 fn diagnoses(
-    storage: &Arc<dyn Storage>,
-    root: &Path,
+    paths: &StorePaths,
     config: &StoreConfig,
     databases: &dyn Databases,
     option: &str,
 ) -> Result<Vec<Diagnosis>> {
-    let cure =
-        quoted(root).map(|name| format!("mqstore convert {name} --queues rocksdb --apply{option}"));
+    let cure = quoted(paths.root())
+        .map(|name| format!("mqstore convert {name} --queues rocksdb --apply{option}"));
     let mut diagnoses: Vec<Diagnosis> = Vec::new();
-    for found in rocksdb::check(storage, root, config, true, databases)?.findings {
+    for found in rocksdb::check(paths, config, true, databases)?.findings {
         if found.severity == Severity::Info {
             continue;
         }
@@ -123,19 +119,17 @@ fn diagnoses(
 
 /// Counts the rows that lead to no whole message; whether all of them lie behind the others.
 fn lost_rows(
-    storage: &Arc<dyn Storage>,
-    root: &Path,
+    paths: &StorePaths,
     config: &StoreConfig,
     databases: &dyn Databases,
     is_damaged: bool,
 ) -> Result<(Vec<LostInQueue>, bool)> {
     let none = (Vec::new(), false);
-    let Some(database) = rocksdb::database_of(&**storage, root) else { return Ok(none) };
-    if !databases.is_installed() || !rocksdb::has_rows(&**storage, &database)? {
+    let Some(database) = rocksdb::database_of(paths) else { return Ok(none) };
+    if !databases.is_installed() || !rocksdb::has_rows(paths.storage(), &database)? {
         return Ok(none);
     }
-    let paths = StorePaths::new(Arc::clone(storage), root, config);
-    let log = found::open_log(&paths, config)?;
+    let log = found::open_log(paths, config)?;
     match count(databases, &database, &log, is_damaged) {
         // The check of the database reports it.
         Err(Error::Corrupt(_) | Error::Unsupported { .. }) => Ok(none),

@@ -14,7 +14,7 @@ use crate::files::{Storage, SystemClock};
 use crate::format::message::peek::store_timestamp_ms;
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 use crate::log::{CommitLog, CqUnit, Queue, QueueKind};
-use crate::store::folder::paths::CONSUME_QUEUE;
+use crate::store::folder::paths::{CONSUME_QUEUE, StorePaths};
 use crate::store::read::scan::places;
 
 /// Topic and number of a queue.
@@ -37,10 +37,9 @@ pub struct LogQueues {
 }
 
 impl LogQueues {
-    /// Makes the queues of the store at `root` below `dir`; light ones too if `has_lights`.
+    /// Makes the queues of a store below `dir`; light ones too if `has_lights`.
     pub fn make(
-        storage: &Arc<dyn Storage>,
-        root: &Path,
+        paths: &StorePaths,
         config: &StoreConfig,
         dir: PathBuf,
         has_lights: bool,
@@ -60,9 +59,9 @@ impl LogQueues {
             threads: None,
         };
         let mut go_on = |_, _| ControlFlow::Continue(());
-        let (storage, clock) = (Arc::clone(storage), Arc::new(SystemClock));
-        let report =
-            rebuild_on(Arc::clone(&storage), clock, root, config.clone(), &options, &mut go_on)?;
+        let (storage, clock) = (Arc::clone(&paths.storage), Arc::new(SystemClock));
+        let (root, own) = (paths.root(), config.clone());
+        let report = rebuild_on(Arc::clone(&storage), clock, root, own, &options, &mut go_on)?;
         let (plain, batches): (Vec<_>, Vec<_>) =
             report.queues.into_iter().partition(|queue| queue.kind == QueueKind::Plain);
         let bounds = plain

@@ -6,10 +6,9 @@ mod queue_files;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 pub use self::log_queues::{LogQueues, Name};
-pub use self::queue_files::{names_folders, write_files};
+pub use self::queue_files::write_files;
 use super::finding::{Code, Finding, Graded, Severity};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
@@ -18,6 +17,7 @@ use crate::format::queue::consume_queue::QueueEntry;
 use crate::format::rocksdb::{self, CHECKPOINT_TOPIC, OFFSETS, OffsetRow, QueueRow, ROWS};
 use crate::log::CqUnit;
 use crate::store::folder::inventory;
+use crate::store::folder::paths::StorePaths;
 
 /// Takes a row: column family, key, value.
 pub type TakeRow<'a> = dyn FnMut(&str, &[u8], &[u8]) -> Result<()> + 'a;
@@ -74,8 +74,9 @@ pub fn had_databases(storage: &dyn Storage, root: &Path) -> Result<bool> {
 
 /// The database with a store's queues; `None` if they are in files only.
 #[must_use]
-pub fn database_of(storage: &dyn Storage, root: &Path) -> Option<PathBuf> {
-    QUEUES.iter().map(|name| root.join(name)).find(|dir| is_database(storage, dir))
+pub fn database_of(paths: &StorePaths) -> Option<PathBuf> {
+    let mut dirs = QUEUES.iter().map(|name| paths.root().join(name));
+    dirs.find(|dir| is_database(paths.storage(), dir))
 }
 
 fn is_database(storage: &dyn Storage, dir: &Path) -> bool {
@@ -169,27 +170,27 @@ impl DatabaseReport {
     }
 }
 
-/// Checks the databases of the store at `root`.
+/// Checks the databases of a store.
 pub fn check(
-    storage: &Arc<dyn Storage>,
-    root: &Path,
+    paths: &StorePaths,
     config: &StoreConfig,
     is_full: bool,
     databases: &dyn Databases,
 ) -> Result<DatabaseReport> {
+    let (storage, root) = (paths.storage(), paths.root());
     let mut report = DatabaseReport::new(root);
-    let was_database = |name: &&str| inventory::is_database(&**storage, &root.join(name));
+    let was_database = |name: &&str| inventory::is_database(storage, &root.join(name));
     let mut queues = None;
     for name in QUEUES.iter().rev() {
         queues = if was_database(name)? { Some(*name) } else { queues };
     }
     if queues.is_none() && databases.is_wanted() && is_full {
-        report_missing(&mut report, storage, root, config, databases)?;
+        report_missing(&mut report, paths, config, databases)?;
     }
     for (name, families) in FAMILIES {
         let dir = root.join(name);
         // Without tables, only RocksDB knows whether there should be any; this one rarely has.
-        if !was_database(name)? || (*name == INDEX && !has_rows(&**storage, &dir)?) {
+        if !was_database(name)? || (*name == INDEX && !has_rows(storage, &dir)?) {
             continue;
         }
         if !databases.is_installed() {
@@ -197,9 +198,9 @@ pub fn check(
             continue;
         }
         let counted = match queues == Some(name) {
-            true if is_full => check_queues(&mut report, storage, &dir, config, databases),
+            true if is_full => check_queues(&mut report, paths, &dir, config, databases),
             true => ends_of(databases, &dir).map(|ends| ends.last.len() as u64),
-            false => count(&**storage, databases, &dir, families)
+            false => count(storage, databases, &dir, families)
                 .map(|counts| counts.iter().map(|(_, count)| count).sum()),
         };
         match counted {
@@ -212,27 +213,25 @@ pub fn check(
 
 fn check_queues(
     report: &mut DatabaseReport,
-    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
     database: &Path,
     config: &StoreConfig,
     databases: &dyn Databases,
 ) -> Result<u64> {
     let ends = ends_of(databases, database)?;
     let has_lights = ends.last.keys().any(|(topic, _)| topic.starts_with(b"%LMQ%"));
-    let root = report.root.clone();
-    let queues = LogQueues::make(storage, &root, config, databases.scratch()?, has_lights)?;
+    let queues = LogQueues::make(paths, config, databases.scratch()?, has_lights)?;
     queues.check(database, databases, report)
 }
 
 fn report_missing(
     report: &mut DatabaseReport,
-    storage: &Arc<dyn Storage>,
-    root: &Path,
+    paths: &StorePaths,
     config: &StoreConfig,
     databases: &dyn Databases,
 ) -> Result<()> {
-    let database = root.join(QUEUES[0]);
-    match LogQueues::make(storage, root, config, databases.scratch()?, false) {
+    let database = paths.root().join(QUEUES[0]);
+    match LogQueues::make(paths, config, databases.scratch()?, false) {
         Ok(queues) => {
             for ((topic, id), (first, end)) in &queues.bounds {
                 let expected =
@@ -243,7 +242,7 @@ fn report_missing(
         // An error that keeps the log from being read is to be cured first.
         Err(error) => {
             let is_of_log = match &error {
-                Error::Io { path, .. } => path.starts_with(root),
+                Error::Io { path, .. } => path.starts_with(paths.root()),
                 Error::InvalidConfig { .. } | Error::Corrupt(_) | Error::Unsupported { .. } => true,
                 _ => false,
             };

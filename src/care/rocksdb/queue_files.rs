@@ -27,7 +27,7 @@ pub fn write_files(
     with_rows: bool,
 ) -> Result<bool> {
     for name in ends.last.keys() {
-        if !names_folders(name) {
+        if name.1 < 0 || !names_a_folder(&name.0) {
             let expected = "a queue whose name can be a folder's";
             let found = format!("queue {} of '{}'", name.1, shown(&name.0));
             return Err(Error::corrupt(database, 0, CorruptionKind::RocksDb, expected, found));
@@ -47,12 +47,6 @@ pub fn write_files(
         }
     }
     Ok(!files.queues.is_empty())
-}
-
-/// Whether a queue's topic and number may be names of folders.
-#[must_use]
-pub fn names_folders((topic, queue_id): &Name) -> bool {
-    *queue_id >= 0 && names_a_folder(topic)
 }
 
 struct QueueFiles<'a> {

@@ -132,10 +132,11 @@ pub fn verify_with(
     databases: Option<&dyn Databases>,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
-    let mut report = verify_on(Arc::clone(&storage), path, config.clone(), options, progress)?;
+    let paths = StorePaths::new(Arc::clone(&storage), path, &config);
+    let mut report = verify_on(storage, path, config.clone(), options, progress)?;
     if let Some(databases) = databases {
         let is_full = options.level == Level::Full;
-        let rows = rocksdb::check(&storage, path, &config, is_full, databases)?;
+        let rows = rocksdb::check(&paths, &config, is_full, databases)?;
         report.ok &= rows.findings.iter().all(|found| found.severity == Severity::Info);
         report.findings.extend(rows.findings);
         report.found.extend(rows.found);

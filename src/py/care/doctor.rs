@@ -11,6 +11,7 @@ use crate::care::{self, Diagnosis, NextStart, Verdict};
 use crate::config::StoreConfig;
 use crate::files::Os;
 use crate::format::release::Release;
+use crate::store::folder::paths::StorePaths;
 
 use super::rocksdb::PythonDatabases;
 use crate::py::fields;
@@ -54,10 +55,10 @@ pub(crate) fn doctor<'py>(
     let databases = databases.map(PythonDatabases::new);
     let found = with_progress(py, progress.as_ref(), |report_progress| {
         let Location { path, storage, .. } = path;
-        let report =
-            care::doctor::doctor_on(Arc::clone(&storage), &path, &settings, report_progress)?;
+        let paths = StorePaths::new(Arc::clone(&storage), &path, &settings);
+        let report = care::doctor::doctor_on(storage, &path, &settings, report_progress)?;
         let databases = databases.as_ref().map(|of| of as _);
-        care::doctor::with_databases(report, &storage, &path, &settings, databases, option)
+        care::doctor::with_databases(report, &paths, &settings, databases, option)
     });
     let found = PythonDatabases::outcome(databases.as_ref(), found)?;
     let Verdict { release, in_use, next_start, lost, groups, commands, last_resort } =

@@ -12,13 +12,14 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use crate::care::rocksdb::{self, DatabaseReport, Databases, LogQueues, Name, TakeRow};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{Os, Storage};
+use crate::files::Os;
 use crate::format::message::properties::split_keys;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::QueueEntry;
 use crate::format::rocksdb::{OffsetRow, QueueRow, index_rows};
 use crate::log::CqUnit;
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::folder::paths::StorePaths;
 use crate::store::progress::interrupted;
 
 use super::{FindingRow, finding_row};
@@ -249,10 +250,10 @@ impl PythonLogQueues {
         has_lights: bool,
     ) -> PyResult<Self> {
         let databases = PythonDatabases::new(databases);
-        let storage: Arc<dyn Storage> = Arc::new(Os);
+        let paths = StorePaths::new(Arc::new(Os), &path, &settings);
         let made = py.detach(|| {
             let dir = databases.scratch()?;
-            LogQueues::make(&storage, &path, &settings, dir, has_lights)
+            LogQueues::make(&paths, &settings, dir, has_lights)
         });
         let queues = PythonDatabases::outcome(Some(&databases), made)?;
         Ok(Self { queues, root: path })
