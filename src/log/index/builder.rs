@@ -29,9 +29,7 @@ pub struct IndexBuilder {
     clock: Arc<dyn Clock>,
     file: Option<Building>,
     previous: Option<IndexHeader>,
-    files: u64,
-    keys: u64,
-    full_until_ms: Option<i64>,
+    built: BuiltIndex,
     flush_every: Option<usize>,
 }
 
@@ -77,10 +75,8 @@ impl IndexBuilder {
             run,
             clock,
             file: None,
-            files: 0,
-            keys: 0,
             previous: None,
-            full_until_ms: None,
+            built: BuiltIndex::default(),
             flush_every: None,
         })
     }
@@ -126,7 +122,7 @@ impl IndexBuilder {
             let slot = layout.slot_of(key_hash) as usize;
             let Some(building) = &mut self.file else { return Ok(()) };
             building.put(slot, &IndexPut { key_hash, physical_offset, store_timestamp_ms });
-            self.keys += 1;
+            self.built.keys += 1;
             if building.block.len() >= BLOCK {
                 building.write_block()?;
             }
@@ -158,14 +154,15 @@ impl IndexBuilder {
     #[cold]
     fn next_file(&mut self) -> Result<()> {
         let full = self.finish_file(true)?;
-        self.full_until_ms = full.map(|header| header.end_timestamp_ms).or(self.full_until_ms);
+        let full_until_ms = full.map(|header| header.end_timestamp_ms);
+        self.built.full_until_ms = full_until_ms.or(self.built.full_until_ms);
         let previous = full.or_else(|| self.previous.take());
         let layout = self.run.layout();
         let storage = Arc::clone(self.run.storage());
         let (file, listed) = self.run.create(self.clock.now_ms(), |path| {
             storage.create(path, layout.file_len()).map_err(Error::io("create", path))
         })?;
-        self.files += 1;
+        self.built.files += 1;
         self.file = Some(Building {
             path: listed.path.clone(),
             file,
@@ -209,15 +206,11 @@ impl IndexBuilder {
     fn end(mut self, flushes: bool) -> Result<BuiltIndex> {
         let last = self.finish_file(flushes)?;
         let dir = self.run.dir();
-        if self.files > 0 {
+        if self.built.files > 0 {
             self.run.storage().sync_dir(dir).map_err(Error::flush(dir))?;
         }
-        Ok(BuiltIndex {
-            files: self.files,
-            keys: self.keys,
-            end_timestamp_ms: last.map_or(0, |header| header.end_timestamp_ms),
-            full_until_ms: self.full_until_ms,
-        })
+        let end_timestamp_ms = last.map_or(0, |header| header.end_timestamp_ms);
+        Ok(BuiltIndex { end_timestamp_ms, ..self.built })
     }
 }
 
