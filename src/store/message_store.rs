@@ -22,7 +22,7 @@ use super::read::view::queue_view::QueueView;
 use super::read::{key_query, queue_read};
 use super::recovery_report::RecoveryReport;
 use super::store_files::{Notices, StoreFiles};
-use super::write::append::{BatchError, NewMessage, Sum};
+use super::write::append::{Appended, BatchError, NewMessage, Sum};
 use super::write::background::Services;
 use super::write::retention::clean::{Cleaned, Judgement};
 use super::write::retention::{DiskUse, Occasion};
@@ -200,27 +200,18 @@ impl MessageStore {
     ///
     /// # Errors
     /// [`BatchError`]: the results so far, and the failed message's error.
-    pub fn append_many(
-        &self,
-        messages: &[NewMessage<'_>],
-    ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
+    pub fn append_many(&self, messages: &[NewMessage<'_>]) -> Appended {
         self.append_parts(messages.chunks(CHUNK), Sum::Now)
     }
 
     /// [`MessageStore::append_many`] for bodies in memory that another thread may write to: each
     /// checksum is computed from the copy in the record.
-    pub fn append_shared(
-        &self,
-        messages: &[NewMessage<'_>],
-    ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
+    pub fn append_shared(&self, messages: &[NewMessage<'_>]) -> Appended {
         self.append_parts(messages.chunks(CHUNK), Sum::OfCopy)
     }
 
     /// [`Self::append_shared`], with all messages checked before any is written.
-    pub(crate) fn append_whole(
-        &self,
-        messages: &[NewMessage<'_>],
-    ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
+    pub(crate) fn append_whole(&self, messages: &[NewMessage<'_>]) -> Appended {
         self.append_parts(std::iter::once(messages), Sum::OfCopy)
     }
 
@@ -228,7 +219,7 @@ impl MessageStore {
         &self,
         parts: impl Iterator<Item = &'a [NewMessage<'a>]>,
         sum: Sum,
-    ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
+    ) -> Appended {
         match self.writer() {
             Ok(writer) => writer.append_many(parts, sum),
             Err(error) => Err(Box::new(BatchError { results: Vec::new(), index: 0, error })),

@@ -107,6 +107,9 @@ pub struct BatchError {
     pub error: Error,
 }
 
+/// Results of several appends.
+pub type Appended = std::result::Result<Vec<AppendResult>, Box<BatchError>>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
     Now,
