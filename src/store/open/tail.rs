@@ -1,7 +1,7 @@
 //! Bytes behind the end of a log: zeros, remains of an unclean stop, or whole messages that must be
 //! kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::files::{Storage, StorageFile, make_folder};
@@ -159,13 +159,7 @@ fn quarantine(
     Ok(dir)
 }
 
-fn copy(
-    log: &CommitLog,
-    from: u64,
-    to: u64,
-    storage: &dyn Storage,
-    path: &std::path::Path,
-) -> Result<()> {
+fn copy(log: &CommitLog, from: u64, to: u64, storage: &dyn Storage, path: &Path) -> Result<()> {
     storage.remove_if_there(path)?;
     let out = storage.create(path, 0).map_err(Error::io("create", path))?;
     let _ = storage.make_private(path);

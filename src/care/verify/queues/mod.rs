@@ -131,6 +131,7 @@ pub(crate) struct Missing {
 
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
+#[derive(Default)]
 pub(crate) struct Queues {
     topics: [Topics; 2],
     kinds: TopicKinds,
@@ -142,14 +143,7 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(crate) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
-        let mut queues = Self {
-            topics: Default::default(),
-            kinds,
-            list: Vec::new(),
-            has_lights: false,
-            missing: Mutex::default(),
-            missing_elsewhere: AtomicU64::new(0),
-        };
+        let mut queues = Self { kinds, ..Self::default() };
         let open_files = Arc::new(OpenFiles::default());
         for (kind, root, file_size) in [
             (QueueKind::Plain, cx.paths.consume_queue(), layout.file_size),
