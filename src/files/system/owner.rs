@@ -4,7 +4,6 @@
 //! at the next call, and a repair may run as root in a folder of another user.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -268,16 +267,3 @@ pub(super) fn foreign(dir: &Path) -> io::Result<Option<Foreign>> {
     }
     Ok(Some(owner.foreign(dir, found, is_usable)))
 }
-
-impl fmt::Display for Foreign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ((uid, gid), (own_uid, own_gid)) = (self.expected, self.found);
-        write!(
-            f,
-            "expected new files of uid {uid} and gid {gid}, as the folder, found that the system \
-             makes them uid {own_uid}'s and gid {own_gid}'s and lets this process give none away"
-        )
-    }
-}
-
-impl std::error::Error for Foreign {}

@@ -2,7 +2,6 @@
 //! continue in whatever lies there now.
 
 use std::any::Any;
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -22,29 +21,17 @@ pub struct PinnedStorage {
 }
 
 /// A path no longer leads to the file or folder that it named at open.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "expected {expected} there, as when the store was opened, found {}; the store was moved, removed \
+     or replaced, and nothing is written at this path; close it and open it where it is now",
+    .found.as_ref().map_or_else(|| "nothing".to_owned(), Identity::to_string)
+)]
 pub struct Moved {
     pub path: PathBuf,
     expected: Identity,
     found: Option<Identity>,
 }
-
-impl fmt::Display for Moved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {} there, as when the store was opened, found ", self.expected)?;
-        match &self.found {
-            Some(found) => write!(f, "{found}")?,
-            None => write!(f, "nothing")?,
-        }
-        write!(
-            f,
-            "; the store was moved, removed or replaced, and nothing is written at this path; close \
-             it and open it where it is now"
-        )
-    }
-}
-
-impl std::error::Error for Moved {}
 
 impl Moved {
     /// Returns the moved path if `error` reports one.

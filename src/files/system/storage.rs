@@ -74,7 +74,12 @@ impl fmt::Display for Identity {
 }
 
 /// A folder in which new files would not get its owner and group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected new files of uid {} and gid {}, as the folder, found that the system makes them uid \
+     {}'s and gid {}'s and lets this process give none away",
+    .expected.0, .expected.1, .found.0, .found.1
+)]
 pub struct Foreign {
     pub folder: PathBuf,
     /// Uid and gid of the folder.
