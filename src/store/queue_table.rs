@@ -47,16 +47,20 @@ pub fn too_many(path: &Path) -> Error {
     Error::Unsupported { what, path: path.to_owned() }
 }
 
-/// Folders, file sizes and rules of a store's queues.
+/// A folder of queues, and the size of their files.
 #[derive(Clone, Debug)]
-pub struct QueueLayout {
+pub struct QueueFolder {
     pub dir: PathBuf,
     pub file_size: u64,
+}
+
+/// Folders and rules of a store's queues.
+#[derive(Clone, Debug)]
+pub struct QueueLayout {
+    pub plain: QueueFolder,
     pub aside: Option<PathBuf>,
-    pub batch_dir: PathBuf,
-    pub batch_file_size: u64,
-    pub ext_dir: PathBuf,
-    pub ext_file_size: u64,
+    pub batch: QueueFolder,
+    pub ext: QueueFolder,
     pub writes_ext: bool,
     /// Whether a message may have additional queues, created on demand.
     pub more_queues: bool,
@@ -147,16 +151,14 @@ impl QueueTable {
         let (mut strays, mut met) = (Vec::new(), HashSet::new());
         self.is_torn.store(false, Ordering::Release);
         self.is_unsound.store(false, Ordering::Release);
-        let ext_dir = &self.layout.ext_dir;
-        let ext = self.storage.kind_of(ext_dir)?;
+        let ext = self.storage.kind_of(&self.layout.ext.dir)?;
         self.has_ext.store(ext.is_some(), Ordering::Release);
         for kind in [QueueKind::Plain, QueueKind::Batch] {
-            let place = (self.dir_of(kind), self.file_size(kind));
-            self.refresh_kind(kind, place, &mut strays, &mut met)?;
+            self.refresh_kind(kind, self.folder_of(kind), &mut strays, &mut met)?;
         }
         if let Some(dir) = &self.layout.aside {
-            let place = (&**dir, ASIDE_FILE);
-            self.refresh_kind(QueueKind::Plain, place, &mut strays, &mut met)?;
+            let folder = QueueFolder { dir: dir.clone(), file_size: ASIDE_FILE };
+            self.refresh_kind(QueueKind::Plain, &folder, &mut strays, &mut met)?;
         }
         if self.access == Access::Read {
             self.table.write().retain(|topic, queues| {
@@ -172,11 +174,11 @@ impl QueueTable {
     fn refresh_kind(
         &self,
         kind: QueueKind,
-        place: (&Path, u64),
+        folder: &QueueFolder,
         strays: &mut Vec<Stray>,
         met: &mut HashSet<(Box<[u8]>, i32)>,
     ) -> Result<()> {
-        let topics = self.list(place.0)?;
+        let topics = self.list(&folder.dir)?;
         let parts: Vec<_> = topics.chunks(TOPICS_AT_ONCE).collect();
         let known = std::mem::take(met);
         let take = |_: &&[DirEntry], listed: Listed| {
@@ -185,8 +187,8 @@ impl QueueTable {
             listed.queues.into_iter().for_each(|queue| drop(self.put(queue, true)));
             Ok(ControlFlow::Continue(()))
         };
-        let list = |topics: &&[DirEntry]| self.list_topics(kind, place, &known, topics);
-        in_order(&parts, processors(), place.0, list, take)?;
+        let list = |topics: &&[DirEntry]| self.list_topics(kind, folder, &known, topics);
+        in_order(&parts, processors(), &folder.dir, list, take)?;
         met.extend(known);
         Ok(())
     }
@@ -194,13 +196,13 @@ impl QueueTable {
     fn list_topics(
         &self,
         kind: QueueKind,
-        place @ (dir, _): (&Path, u64),
+        folder: &QueueFolder,
         known: &HashSet<(Box<[u8]>, i32)>,
         topics: &[DirEntry],
     ) -> Result<Listed> {
         let mut listed = Listed::default();
         for topic in topics {
-            let topic_dir = dir.join(&topic.name);
+            let topic_dir = folder.dir.join(&topic.name);
             let name = topic.name.as_encoded_bytes();
             if topic.kind != FileKind::Directory || !names_a_folder(name) {
                 listed.strays.push(Stray { path: topic_dir, kind: topic.kind });
@@ -222,7 +224,7 @@ impl QueueTable {
                 };
                 // The store's own files come first.
                 if known.is_empty() || !known.contains(&(name.into(), id)) {
-                    self.list_queue(kind, place, name, id, &mut listed)?;
+                    self.list_queue(kind, folder, name, id, &mut listed)?;
                 }
             }
         }
@@ -232,7 +234,7 @@ impl QueueTable {
     fn list_queue(
         &self,
         kind: QueueKind,
-        place: (&Path, u64),
+        folder: &QueueFolder,
         topic: &[u8],
         id: i32,
         listed: &mut Listed,
@@ -249,13 +251,13 @@ impl QueueTable {
             return Ok(());
         }
         // A writer's lock keeps others away.
-        let path = below(place.0, topic, id);
-        let folder = || self.storage.stamp(&path).ok().flatten().map(|at| at.inode);
-        let before = if is_reader { folder() } else { None };
-        let (queue, more) = self.load_queue(kind, place, topic, id)?;
+        let path = below(&folder.dir, topic, id);
+        let inode = || self.storage.stamp(&path).ok().flatten().map(|at| at.inode);
+        let before = if is_reader { inode() } else { None };
+        let (queue, more) = self.load_queue(kind, folder, topic, id)?;
         listed.strays.extend(more);
         // Another folder may have replaced this one.
-        if queue.run().lacks_folder() || is_reader && folder() != before {
+        if queue.run().lacks_folder() || is_reader && inode() != before {
             self.is_torn.store(true, Ordering::Release);
         }
         self.judge(&queue);
@@ -263,17 +265,10 @@ impl QueueTable {
         Ok(())
     }
 
-    fn dir_of(&self, kind: QueueKind) -> &Path {
+    const fn folder_of(&self, kind: QueueKind) -> &QueueFolder {
         match kind {
-            QueueKind::Plain => &self.layout.dir,
-            QueueKind::Batch => &self.layout.batch_dir,
-        }
-    }
-
-    const fn file_size(&self, kind: QueueKind) -> u64 {
-        match kind {
-            QueueKind::Plain => self.layout.file_size,
-            QueueKind::Batch => self.layout.batch_file_size,
+            QueueKind::Plain => &self.layout.plain,
+            QueueKind::Batch => &self.layout.batch,
         }
     }
 
@@ -317,11 +312,11 @@ impl QueueTable {
     fn load_queue(
         &self,
         kind: QueueKind,
-        (dir, file_size): (&Path, u64),
+        folder: &QueueFolder,
         topic: &[u8],
         id: i32,
     ) -> Result<(Queue, Vec<Stray>)> {
-        let (run, mut strays) = self.load_run(below(dir, topic, id), file_size)?;
+        let (run, mut strays) = self.load_run(below(&folder.dir, topic, id), folder.file_size)?;
         let is_sealed = self.is_sealed.load(Ordering::Acquire);
         let queue = match self.is_lazy() && kind == QueueKind::Plain {
             true => Queue::new(kind, topic, id, run),
@@ -330,7 +325,7 @@ impl QueueTable {
         if kind == QueueKind::Batch {
             return Ok((queue, strays));
         }
-        let ext_dir = below(&self.layout.ext_dir, topic, id);
+        let ext_dir = below(&self.layout.ext.dir, topic, id);
         if !self.layout.writes_ext {
             let may_be_there = self.has_ext.load(Ordering::Acquire);
             let there = may_be_there.then(|| self.storage.kind(&ext_dir)).transpose();
@@ -338,7 +333,7 @@ impl QueueTable {
                 return Ok((queue, strays));
             }
         }
-        let (run, more) = self.load_run(ext_dir, self.layout.ext_file_size)?;
+        let (run, more) = self.load_run(ext_dir, self.layout.ext.file_size)?;
         strays.extend(more);
         let ext = ConsumeQueueExt::load(run, self.layout.writes_ext)?;
         Ok((queue.with_ext(ext), strays))
@@ -382,7 +377,7 @@ impl QueueTable {
             QueueKind::Plain => 1,
             QueueKind::Batch => i64::from(i16::MAX),
         };
-        let entries = saturating_i64(self.file_size(kind) / kind.entry_len() as u64);
+        let entries = saturating_i64(self.folder_of(kind).file_size / kind.entry_len() as u64);
         entries.saturating_mul(in_entry)
     }
 
@@ -421,7 +416,7 @@ impl QueueTable {
 
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.layout.dir
+        &self.layout.plain.dir
     }
 
     #[must_use]
@@ -444,11 +439,11 @@ impl QueueTable {
             return Err(Error::no_folder(topic));
         }
         let kind = self.kind_of(topic);
-        let place = (self.dir_of(kind), self.file_size(kind));
+        let folder = self.folder_of(kind);
         if let Some(room) = self.room.get() {
-            room.check_inodes(QUEUE_INODES).map_err(Error::io("create a queue in", place.0))?;
+            room.check_inodes(QUEUE_INODES).map_err(Error::io("create a queue in", &folder.dir))?;
         }
-        let (queue, _) = self.load_queue(kind, place, topic, queue_id)?;
+        let (queue, _) = self.load_queue(kind, folder, topic, queue_id)?;
         Ok(self.put(queue, false))
     }
 
@@ -484,9 +479,9 @@ impl QueueTable {
 
     /// Flushes the file systems of the queues; each kind may have its own.
     pub fn sync_file_systems(&self) -> Result<()> {
-        let QueueLayout { dir, batch_dir, ext_dir, .. } = &self.layout;
+        let QueueLayout { plain, batch, ext, .. } = &self.layout;
         let mut devices = Vec::new();
-        for dir in [dir, batch_dir, ext_dir] {
+        for QueueFolder { dir, .. } in [plain, batch, ext] {
             if folder_at(&*self.storage, dir, false)? == Ok(true) {
                 let identity = self.storage.identity(dir).map_err(Error::io("stat", dir))?;
                 let device = identity.map(|identity| identity.device);

@@ -16,7 +16,7 @@ use mqstore::store::dispatch::collect::Wanted;
 use mqstore::store::dispatch::log_parts::{Checked, LogReading};
 use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::inspect::queue_layout;
-use mqstore::store::queue_table::{QueueLayout, QueueTable};
+use mqstore::store::queue_table::QueueTable;
 use mqstore::store::{MessageStore, NewMessage};
 
 use crate::support::{Home, START_MS, append, by_key, key, names_in, places, set_len, small};
@@ -142,8 +142,8 @@ fn damage_ends_the_log_where_a_short_walk_would_end_it() {
 /// The queues of a home, of which there are none yet.
 fn no_queues(home: &Home) -> QueueTable {
     let paths = StorePaths::new(Arc::new(Os), home.path(), &home.config);
-    let layout = queue_layout(&paths, &home.config).unwrap();
-    let layout = QueueLayout { dir: home.path().join("none"), ..layout };
+    let mut layout = queue_layout(&paths, &home.config).unwrap();
+    layout.plain.dir = home.path().join("none");
     let kinds = Default::default();
     QueueTable::load(Arc::new(Os), layout, kinds, Access::Read).unwrap()
 }

@@ -109,7 +109,7 @@ fn doctor_at_rest(
     let parts = load_parts(paths, &mut read_config, Access::Read).ok();
     let log = found::open_log(paths, config)?;
     let queue_file_size = inspect::queue_layout(paths, config)
-        .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.file_size);
+        .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.plain.file_size);
     let span = log.end_offset().saturating_sub(log.min_offset()).max(1);
     // The second walk reads the log alone.
     let facts = log_facts::read(&log, queue_file_size, &mut |done| {

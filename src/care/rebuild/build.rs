@@ -79,14 +79,12 @@ impl Build {
     ) -> Result<Self> {
         let queues = match what.queues {
             true => {
-                let layout = QueueLayout {
-                    dir: dir.join(paths::CONSUME_QUEUE),
-                    batch_dir: dir.join(paths::BATCH_CONSUME_QUEUE),
-                    ext_dir: dir.join(paths::CONSUME_QUEUE_EXT),
-                    aside: None,
-                    ..layout.clone()
-                };
-                storage.create_dir(&layout.dir).map_err(Error::io("create", &layout.dir))?;
+                let mut layout = QueueLayout { aside: None, ..layout.clone() };
+                layout.plain.dir = dir.join(paths::CONSUME_QUEUE);
+                layout.batch.dir = dir.join(paths::BATCH_CONSUME_QUEUE);
+                layout.ext.dir = dir.join(paths::CONSUME_QUEUE_EXT);
+                let plain = &layout.plain.dir;
+                storage.create_dir(plain).map_err(Error::io("create", plain))?;
                 Some(QueueTable::load(Arc::clone(storage), layout, kinds, Access::ReadWrite)?)
             }
             false => None,

@@ -24,7 +24,7 @@ use crate::store::folder::lock;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::{self, Remembered};
 use crate::store::folder::seal::Seal;
-use crate::store::queue_table::{QueueLayout, QueueTable};
+use crate::store::queue_table::{QueueFolder, QueueLayout, QueueTable};
 use crate::store::topics;
 
 /// Topics up to which the stamps of all files cost less than reading the queues' last files.
@@ -186,9 +186,9 @@ pub(crate) fn layout_to_write(
 }
 
 pub(crate) fn adopt_queue_layout(config: &mut StoreConfig, layout: &QueueLayout) {
-    config.mapped_file_size_consume_queue = Some(layout.file_size);
-    config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
-    config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
+    config.mapped_file_size_consume_queue = Some(layout.plain.file_size);
+    config.mapper_file_size_batch_consume_queue = Some(layout.batch.file_size);
+    config.mapped_file_size_consume_queue_ext = Some(layout.ext.file_size);
 }
 
 pub(crate) fn adopt_index_layout(config: &mut StoreConfig, layout: IndexLayout) {
@@ -216,41 +216,37 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
 /// remembered.
 pub fn queue_layout(paths: &StorePaths, config: &StoreConfig) -> Result<QueueLayout> {
     let remembered = Remembered::load(paths).config;
-    let size = |field, dir: &Path, entry, configured, remembered: Option<u64>, otherwise| {
-        queue_file_size(paths.storage(), dir, entry, (field, configured), remembered)
-            .map(|size| size.or(remembered).unwrap_or(otherwise))
+    let folder = |field, dir: PathBuf, entry, configured, remembered: Option<u64>, otherwise| {
+        let size = queue_file_size(paths.storage(), &dir, entry, (field, configured), remembered)?;
+        let file_size = size.or(remembered).unwrap_or(otherwise);
+        Ok::<_, Error>(QueueFolder { dir, file_size })
     };
-    let (dir, batch_dir) = (paths.consume_queue(), paths.batch_consume_queue());
-    let ext_dir = paths.consume_queue_ext();
     Ok(QueueLayout {
-        file_size: size(
+        plain: folder(
             "mapped_file_size_consume_queue",
-            &dir,
+            paths.consume_queue(),
             consume_queue::ENTRY_LEN as u64,
             config.mapped_file_size_consume_queue,
             remembered.mapped_file_size_consume_queue,
             StoreConfig::CONSUME_QUEUE_FILE,
         )?,
-        batch_file_size: size(
+        batch: folder(
             "mapper_file_size_batch_consume_queue",
-            &batch_dir,
+            paths.batch_consume_queue(),
             batch::ENTRY_LEN as u64,
             config.mapper_file_size_batch_consume_queue,
             remembered.mapper_file_size_batch_consume_queue,
             StoreConfig::BATCH_QUEUE_FILE,
         )?,
-        ext_file_size: size(
+        ext: folder(
             "mapped_file_size_consume_queue_ext",
-            &ext_dir,
+            paths.consume_queue_ext(),
             1,
             config.mapped_file_size_consume_queue_ext,
             remembered.mapped_file_size_consume_queue_ext,
             StoreConfig::QUEUE_EXT_FILE,
         )?,
         aside: paths.aside_queues(),
-        dir,
-        batch_dir,
-        ext_dir,
         writes_ext: config.enable_consume_queue_ext,
         more_queues: config.enable_lmq && config.enable_multi_dispatch,
         most_queue_id: most_queue_id(config.validate_topic_names),

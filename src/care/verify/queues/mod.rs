@@ -145,22 +145,20 @@ impl Queues {
     pub(crate) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
         let mut queues = Self { kinds, ..Self::default() };
         let open_files = Arc::new(OpenFiles::default());
-        for (kind, root, file_size) in [
-            (QueueKind::Plain, cx.paths.consume_queue(), layout.file_size),
-            (QueueKind::Batch, cx.paths.batch_consume_queue(), layout.batch_file_size),
-        ] {
-            each_folder(cx, &root, |topic, id, path| {
+        for (kind, folder) in [(QueueKind::Plain, &layout.plain), (QueueKind::Batch, &layout.batch)]
+        {
+            each_folder(cx, &folder.dir, |topic, id, path| {
                 if queues.is_wrong_kind(cx, kind, topic, &path) {
                     return Ok(());
                 }
-                queues.add(kind, topic, id, load(cx, &open_files, path, file_size)?);
+                queues.add(kind, topic, id, load(cx, &open_files, path, folder.file_size)?);
                 Ok(())
             })?;
             let topics = &mut queues.topics[kind as usize];
             topics.values_mut().for_each(|of_topic| of_topic.sort_unstable());
         }
-        each_folder(cx, &cx.paths.consume_queue_ext(), |topic, id, path| {
-            let run = load(cx, &open_files, path, layout.ext_file_size)?;
+        each_folder(cx, &layout.ext.dir, |topic, id, path| {
+            let run = load(cx, &open_files, path, layout.ext.file_size)?;
             let queue = queues.number_of(QueueKind::Plain, topic, id);
             if let Some(queue) = queue.and_then(|number| queues.list.get_mut(to_usize(number))) {
                 queue.ext = Some(run);
