@@ -74,8 +74,9 @@ pub fn doctor_on(
     // Behind the zeros of a crash lies what no queue knows of.
     let is_closed = lock::was_aborted(&paths).is_ok_and(|aborted| !aborted);
     let bisected = Arc::new(AtomicBool::new(false));
-    let quick = at_rest(paths.clone(), is_closed.then(|| Arc::clone(&bisected)));
-    let report = doctor_at_rest(&quick, config, progress)?;
+    let quick = is_closed.then(|| Arc::clone(&bisected));
+    // Its open files are closed before the next.
+    let report = doctor_at_rest(&at_rest(paths.clone(), quick), config, progress)?;
     let is_wrong = |found: &Diagnosis| found.severity == Severity::Error;
     if bisected.load(Ordering::Relaxed) && report.diagnoses.iter().any(is_wrong) {
         // It may lie in what was not read.
