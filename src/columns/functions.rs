@@ -26,7 +26,7 @@ use crate::format::body;
 use crate::format::crc;
 use crate::format::java;
 use crate::format::message::properties::{MAX_LEN, names};
-use crate::format::message::sys_flag::{self, Compression, Transaction};
+use crate::format::message::sys_flag;
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::consume_queue;
 use crate::format::width::saturating_u32;
@@ -358,20 +358,8 @@ fn flag_fields() -> Fields {
 }
 
 fn sys_flags(flags: &Int32Array) -> Result<ArrayRef> {
-    let transaction = |flag| match sys_flag::transaction(flag) {
-        Transaction::None => "none",
-        Transaction::Prepared => "prepared",
-        Transaction::Commit => "commit",
-        Transaction::Rollback => "rollback",
-    };
-    let compression = |flag| {
-        Some(match sys_flag::compression(flag)? {
-            Compression::None => "none",
-            Compression::Zlib => "zlib",
-            Compression::Lz4 => "lz4",
-            Compression::Zstd => "zstd",
-        })
-    };
+    let transaction = |flag| sys_flag::transaction(flag).name();
+    let compression = |flag| Some(sys_flag::compression(flag)?.name());
     let transactions: StringArray = flags.iter().map(|flag| flag.map(transaction)).collect();
     let compressions: StringArray = flags.iter().map(|flag| flag.and_then(compression)).collect();
     let mut columns: Vec<ArrayRef> = vec![Arc::new(transactions), Arc::new(compressions)];

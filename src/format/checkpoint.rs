@@ -31,7 +31,7 @@ const _: () = assert!(FIELDS_LEN == 48);
 /// Margin by which RocketMQ distrusts the log's and the queues' times.
 const SLACK_MS: i64 = 3000;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CheckpointFields {
     /// Store time of the newest record that was flushed, Unix milliseconds.
     pub physic_msg_timestamp_ms: i64,

@@ -27,7 +27,7 @@ use crate::py::store::location::{Location, location_of};
 use crate::py::store::message_scan::MessageScan;
 use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
-use crate::py::values::value_methods;
+use crate::py::values::{getters, value_methods};
 
 /// One entry of a consume queue: 20 bytes, or 46 in a batch queue.
 #[pyclass(module = "mqstore", frozen, get_all)]
@@ -393,52 +393,45 @@ impl CommitLog {
 ///
 /// Raises:
 ///     StoreIOError: The file cannot be read.
-#[pyclass(module = "mqstore", frozen, eq, hash, get_all)]
+#[pyclass(module = "mqstore", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
-pub(crate) struct Checkpoint {
-    /// Store time of the newest record known to be flushed.
-    physic_msg_timestamp_ms: i64,
-    /// Store time of the last queue entry written.
-    logics_msg_timestamp_ms: i64,
-    /// End time of the last full index file flushed.
-    index_msg_timestamp_ms: i64,
-    /// Flushed offset of the master, as a replica knows it.
-    master_flushed_offset: i64,
-    /// Start of the last valid record, as the last recovery found it.
-    confirm_physical_offset: i64,
-    /// Start of the last record whose queue entries are flushed; 0 where that is not known.
-    logics_physical_offset: i64,
-    /// The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``).
-    min_timestamp_ms: i64,
-    /// The lesser of that and the index's time (``getMinTimestampIndex``).
-    min_timestamp_index_ms: i64,
-}
+pub(crate) struct Checkpoint(CheckpointFields);
 
 impl Checkpoint {
+    fn with_fields<T>(&self, get: impl FnOnce(&CheckpointFields) -> T) -> PyResult<T> {
+        Ok(get(&self.0))
+    }
+
     fn values(&self) -> [(&'static str, i64); 6] {
         [
-            ("physic_msg_timestamp_ms", self.physic_msg_timestamp_ms),
-            ("logics_msg_timestamp_ms", self.logics_msg_timestamp_ms),
-            ("index_msg_timestamp_ms", self.index_msg_timestamp_ms),
-            ("master_flushed_offset", self.master_flushed_offset),
-            ("confirm_physical_offset", self.confirm_physical_offset),
-            ("logics_physical_offset", self.logics_physical_offset),
+            ("physic_msg_timestamp_ms", self.0.physic_msg_timestamp_ms),
+            ("logics_msg_timestamp_ms", self.0.logics_msg_timestamp_ms),
+            ("index_msg_timestamp_ms", self.0.index_msg_timestamp_ms),
+            ("master_flushed_offset", self.0.master_flushed_offset),
+            ("confirm_physical_offset", self.0.confirm_physical_offset),
+            ("logics_physical_offset", self.0.logics_physical_offset),
         ]
     }
 }
 
-impl From<CheckpointFields> for Checkpoint {
-    fn from(fields: CheckpointFields) -> Self {
-        Self {
-            physic_msg_timestamp_ms: fields.physic_msg_timestamp_ms,
-            logics_msg_timestamp_ms: fields.logics_msg_timestamp_ms,
-            index_msg_timestamp_ms: fields.index_msg_timestamp_ms,
-            master_flushed_offset: fields.master_flushed_offset,
-            confirm_physical_offset: fields.confirm_physical_offset,
-            logics_physical_offset: fields.logics_physical_offset,
-            min_timestamp_ms: fields.min_timestamp_ms(),
-            min_timestamp_index_ms: fields.min_timestamp_index_ms(),
-        }
+getters! {
+    Checkpoint, with_fields {
+        /// Store time of the newest record known to be flushed.
+        physic_msg_timestamp_ms: i64 = |fields| fields.physic_msg_timestamp_ms;
+        /// Store time of the last queue entry written.
+        logics_msg_timestamp_ms: i64 = |fields| fields.logics_msg_timestamp_ms;
+        /// End time of the last full index file flushed.
+        index_msg_timestamp_ms: i64 = |fields| fields.index_msg_timestamp_ms;
+        /// Flushed offset of the master, as a replica knows it.
+        master_flushed_offset: i64 = |fields| fields.master_flushed_offset;
+        /// Start of the last valid record, as the last recovery found it.
+        confirm_physical_offset: i64 = |fields| fields.confirm_physical_offset;
+        /// Start of the last record whose queue entries are flushed; 0 where that is not known.
+        logics_physical_offset: i64 = |fields| fields.logics_physical_offset;
+        /// The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``).
+        min_timestamp_ms: i64 = |fields| fields.min_timestamp_ms();
+        /// The lesser of that and the index's time (``getMinTimestampIndex``).
+        min_timestamp_index_ms: i64 = |fields| fields.min_timestamp_index_ms();
     }
 }
 
@@ -454,7 +447,7 @@ impl Checkpoint {
             let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
             file.read_most(0, FIELDS_LEN).map_err(Error::io("read", &path))
         })?;
-        Ok(CheckpointFields::decode(&bytes).into())
+        Ok(Self(CheckpointFields::decode(&bytes)))
     }
 
     fn __repr__(&self) -> String {
@@ -474,5 +467,5 @@ impl Checkpoint {
 #[pyo3(signature = (*values))]
 pub(crate) fn _checkpoint(values: [i64; 6]) -> Checkpoint {
     let bytes = values.map(i64::to_be_bytes);
-    CheckpointFields::decode(bytes.as_flattened()).into()
+    Checkpoint(CheckpointFields::decode(bytes.as_flattened()))
 }

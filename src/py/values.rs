@@ -48,7 +48,7 @@ pub(crate) fn equal<'py>(
 
 /// Makes a class a value: `__match_args__`, comparison, hash, `repr`, pickling.
 macro_rules! value_methods {
-    ($class:ident { $($field:literal),+ $(,)? }) => {
+    ($class:ident { $($field:expr),+ $(,)? }) => {
         #[pymethods]
         impl $class {
             #[classattr]
@@ -80,6 +80,40 @@ macro_rules! value_methods {
     };
 }
 pub(crate) use value_methods;
+
+/// Makes a class with these fields, and its [`value_methods`].
+macro_rules! value {
+    ($(#[$doc:meta])* struct $class:ident {
+        $($(#[$of_field:meta])* $field:ident: $type:ty,)+
+    }) => {
+        $(#[$doc])*
+        #[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
+        #[derive(Clone, Debug)]
+        pub(crate) struct $class {
+            $($(#[$of_field])* pub(crate) $field: $type,)+
+        }
+
+        $crate::py::values::value_methods!($class { $(stringify!($field)),+ });
+    };
+}
+pub(crate) use value;
+
+/// Makes getters from rows of name, type and value; a method of the class lends what they read.
+macro_rules! getters {
+    ($class:ident, $with:ident {
+        $($(#[$doc:meta])* $name:ident: $type:ty = $get:expr;)+
+    }) => {
+        #[pymethods]
+        impl $class {
+            $($(#[$doc])*
+            #[getter]
+            fn $name(&self) -> PyResult<$type> {
+                self.$with($get)
+            })+
+        }
+    };
+}
+pub(crate) use getters;
 
 /// A message's id: the caller's text, or its parts.
 #[derive(Clone, Debug)]
@@ -183,16 +217,16 @@ pub(crate) fn topic_of(topic: &[u8], last: Option<&Arc<str>>) -> Arc<str> {
     }
 }
 
-/// Result of ``Store.append_arrow``, and of ``Store.append_many`` with ``summary=True``.
-#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
-#[derive(Clone, Debug)]
-pub(crate) struct AppendSummary {
-    /// Number of messages.
-    pub(super) count: u64,
-    /// Physical offset of the first message; the end of the log if there is none.
-    pub(super) first_physical_offset: i64,
-    /// End of the last message.
-    pub(super) end_physical_offset: i64,
+value! {
+    /// Result of ``Store.append_arrow``, and of ``Store.append_many`` with ``summary=True``.
+    struct AppendSummary {
+        /// Number of messages.
+        count: u64,
+        /// Physical offset of the first message; the end of the log if there is none.
+        first_physical_offset: i64,
+        /// End of the last message.
+        end_physical_offset: i64,
+    }
 }
 
 impl AppendSummary {
@@ -213,8 +247,6 @@ impl AppendSummary {
         to_usize(self.count)
     }
 }
-
-value_methods!(AppendSummary { "count", "first_physical_offset", "end_physical_offset" });
 
 /// The parts of a message id; ``str`` gives the id itself, in upper-case hex.
 ///
@@ -260,50 +292,38 @@ impl MessageId {
 
 value_methods!(MessageId { "host", "port", "physical_offset" });
 
-/// One consume queue.
-#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
-#[derive(Clone, Debug)]
-pub(crate) struct QueueInfo {
-    /// Name of the topic.
-    pub(super) topic: String,
-    /// Number of the queue in its topic.
-    pub(super) queue_id: i32,
-    /// First entry whose message the log still has.
-    pub(super) min_offset: i64,
-    /// One past the last entry.
-    pub(super) max_offset: i64,
-    /// ``"SimpleCQ"`` or ``"BatchCQ"``, RocketMQ's own names (``CQType``).
-    pub(super) kind: String,
-    /// Store time of the message at ``min_offset``; ``None`` in an empty queue.
-    pub(super) first_store_timestamp_ms: Option<i64>,
-    /// Store time of the message before ``max_offset``; ``None`` in an empty queue.
-    pub(super) last_store_timestamp_ms: Option<i64>,
+value! {
+    /// One consume queue.
+    struct QueueInfo {
+        /// Name of the topic.
+        topic: String,
+        /// Number of the queue in its topic.
+        queue_id: i32,
+        /// First entry whose message the log still has.
+        min_offset: i64,
+        /// One past the last entry.
+        max_offset: i64,
+        /// ``"SimpleCQ"`` or ``"BatchCQ"``, RocketMQ's own names (``CQType``).
+        kind: String,
+        /// Store time of the message at ``min_offset``; ``None`` in an empty queue.
+        first_store_timestamp_ms: Option<i64>,
+        /// Store time of the message before ``max_offset``; ``None`` in an empty queue.
+        last_store_timestamp_ms: Option<i64>,
+    }
 }
 
-value_methods!(QueueInfo {
-    "topic",
-    "queue_id",
-    "min_offset",
-    "max_offset",
-    "kind",
-    "first_store_timestamp_ms",
-    "last_store_timestamp_ms",
-});
-
-/// Offset and lag of a consumer group in one queue (``config/consumerOffset.json``).
-#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
-#[derive(Clone, Debug)]
-pub(crate) struct GroupOffset {
-    /// Name of the topic.
-    pub(super) topic: String,
-    /// Number of the queue in its topic.
-    pub(super) queue_id: i32,
-    /// Next queue offset that the group reads.
-    pub(super) queue_offset: i64,
-    /// One past the queue's last entry; 0 where the store has no such queue.
-    pub(super) max_offset: i64,
-    /// The group's lag: ``max_offset - queue_offset``, at least 0.
-    pub(super) lag: i64,
+value! {
+    /// Offset and lag of a consumer group in one queue (``config/consumerOffset.json``).
+    struct GroupOffset {
+        /// Name of the topic.
+        topic: String,
+        /// Number of the queue in its topic.
+        queue_id: i32,
+        /// Next queue offset that the group reads.
+        queue_offset: i64,
+        /// One past the queue's last entry; 0 where the store has no such queue.
+        max_offset: i64,
+        /// The group's lag: ``max_offset - queue_offset``, at least 0.
+        lag: i64,
+    }
 }
-
-value_methods!(GroupOffset { "topic", "queue_id", "queue_offset", "max_offset", "lag" });

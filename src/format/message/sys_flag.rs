@@ -11,6 +11,8 @@
 //! | 7 | 0x80 | inner batch |
 //! | 8-10 | 0x100 LZ4, 0x200 ZSTD, 0x300 ZLIB, 0 ZLIB (old clients) | how the body is compressed |
 
+use crate::error::named;
+
 pub const COMPRESSED: i32 = 0x1;
 /// `MULTI_TAGS_FLAG`.
 pub const MULTI_TAGS: i32 = 0x2;
@@ -30,13 +32,15 @@ pub const COMPRESSION_LZ4: i32 = 0x100;
 pub const COMPRESSION_ZSTD: i32 = 0x200;
 pub const COMPRESSION_ZLIB: i32 = 0x300;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Transaction {
-    #[default]
-    None,
-    Prepared,
-    Commit,
-    Rollback,
+named! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Transaction {
+        #[default]
+        None = "none",
+        Prepared = "prepared",
+        Commit = "commit",
+        Rollback = "rollback",
+    }
 }
 
 impl Transaction {
@@ -51,12 +55,14 @@ impl Transaction {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Compression {
-    None,
-    Zlib,
-    Lz4,
-    Zstd,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Compression {
+        None = "none",
+        Zlib = "zlib",
+        Lz4 = "lz4",
+        Zstd = "zstd",
+    }
 }
 
 impl Compression {

@@ -31,52 +31,41 @@ use crate::py::errors::StoreClosedError;
 use crate::py::fields;
 use crate::py::process;
 use crate::py::scan::ArrowScan;
-use crate::py::values::value_methods;
+use crate::py::values::value;
 
-/// The first 40 bytes of an index file (``IndexHeader``).
-#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
-#[derive(Clone, Debug)]
-pub(crate) struct IndexHeader {
-    /// Store time of the first message in the file.
-    begin_timestamp_ms: i64,
-    /// Store time of the last message in the file.
-    end_timestamp_ms: i64,
-    /// Where the first message begins in the commit log.
-    begin_physical_offset: i64,
-    /// Where the last message begins in the commit log.
-    end_physical_offset: i64,
-    /// Slots in use, not the slots that the file has.
-    hash_slot_count: i32,
-    /// Number of the next entry: entries held plus one.
-    index_count: i32,
+value! {
+    /// The first 40 bytes of an index file (``IndexHeader``).
+    struct IndexHeader {
+        /// Store time of the first message in the file.
+        begin_timestamp_ms: i64,
+        /// Store time of the last message in the file.
+        end_timestamp_ms: i64,
+        /// Where the first message begins in the commit log.
+        begin_physical_offset: i64,
+        /// Where the last message begins in the commit log.
+        end_physical_offset: i64,
+        /// Slots in use, not the slots that the file has.
+        hash_slot_count: i32,
+        /// Number of the next entry: entries held plus one.
+        index_count: i32,
+    }
 }
 
-value_methods!(IndexHeader {
-    "begin_timestamp_ms",
-    "end_timestamp_ms",
-    "begin_physical_offset",
-    "end_physical_offset",
-    "hash_slot_count",
-    "index_count",
-});
-
-/// One 20-byte entry of an index file, with its number.
-#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
-#[derive(Clone, Debug)]
-pub(crate) struct IndexEntry {
-    /// Number of the entry in its file, from 1.
-    number: u32,
-    /// Hash of ``topic#key``.
-    key_hash: i32,
-    /// Where the message begins in the commit log.
-    physical_offset: i64,
-    /// Whole seconds from the header's begin time to the message's store time.
-    seconds: i32,
-    /// Number of the next older entry of the same slot; 0 at the end of the chain.
-    prev_entry: i32,
+value! {
+    /// One 20-byte entry of an index file, with its number.
+    struct IndexEntry {
+        /// Number of the entry in its file, from 1.
+        number: u32,
+        /// Hash of ``topic#key``.
+        key_hash: i32,
+        /// Where the message begins in the commit log.
+        physical_offset: i64,
+        /// Whole seconds from the header's begin time to the message's store time.
+        seconds: i32,
+        /// Number of the next older entry of the same slot; 0 at the end of the chain.
+        prev_entry: i32,
+    }
 }
-
-value_methods!(IndexEntry { "number", "key_hash", "physical_offset", "seconds", "prev_entry" });
 
 impl From<(u32, format::IndexEntry)> for IndexEntry {
     fn from((number, entry): (u32, format::IndexEntry)) -> Self {

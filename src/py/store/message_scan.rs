@@ -19,20 +19,19 @@ use super::reading::{bound, name_missing, on_damage, scan_filter};
 use super::stored::{MOST_BODY, Record, StoredMessage};
 use crate::py::fields;
 use crate::py::process::Signals;
-use crate::py::values::value_methods;
+use crate::py::values::value;
 
-/// Bytes of a log that a scan could not give as a message.
-#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
-pub(crate) struct Damage {
-    /// Where they begin in the whole commit log.
-    physical_offset: u64,
-    /// Their number.
-    length: u64,
-    /// File, byte, expected and found; of a message also its topic, queue and queue offset.
-    reason: String,
+value! {
+    /// Bytes of a log that a scan could not give as a message.
+    struct Damage {
+        /// Where they begin in the whole commit log.
+        physical_offset: u64,
+        /// Their number.
+        length: u64,
+        /// File, byte, expected and found; of a message also its topic, queue and queue offset.
+        reason: String,
+    }
 }
-
-value_methods!(Damage { "physical_offset", "length", "reason" });
 
 impl From<scan::Damage> for Damage {
     fn from(damage: scan::Damage) -> Self {

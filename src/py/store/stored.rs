@@ -12,10 +12,11 @@ use crate::error::{CorruptionKind, Error, FormatError};
 use crate::format::body;
 use crate::format::message::properties::{self, names};
 use crate::format::message::purpose::{self, Purpose};
-use crate::format::message::sys_flag::{self, Compression, Transaction};
+use crate::format::message::sys_flag::{self, Compression};
 use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::py::fields::bytes_of;
+use crate::py::values::getters;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::read::scan::Damage;
@@ -130,9 +131,18 @@ impl StoredMessage {
             .ok_or_else(|| no_record(message::read_frame(&self.record), self.record.len()).into())
     }
 
-    fn property(&self, name: &[u8]) -> PyResult<Option<String>> {
-        Ok(self.view()?.property(name).map(|value| text(value).into_owned()))
+    fn with_view<T>(&self, get: impl FnOnce(&MessageView<'_>) -> T) -> PyResult<T> {
+        Ok(get(&self.view()?))
     }
+}
+
+fn property(view: &MessageView<'_>, name: &[u8]) -> Option<String> {
+    view.property(name).map(|value| text(value).into_owned())
+}
+
+/// A property that is a number.
+fn number(view: &MessageView<'_>, name: &[u8]) -> Option<i32> {
+    str::from_utf8(view.property(name)?).ok()?.parse().ok()
 }
 
 #[pymethods]
@@ -143,82 +153,10 @@ impl StoredMessage {
         Ok(PyString::new(py, &text(self.view()?.topic())))
     }
 
-    /// Number of the queue in its topic.
-    #[getter]
-    fn queue_id(&self) -> PyResult<i32> {
-        Ok(self.view()?.queue_id())
-    }
-
-    /// Entry number in its queue.
-    #[getter]
-    fn queue_offset(&self) -> PyResult<i64> {
-        Ok(self.view()?.queue_offset())
-    }
-
-    /// Where the record begins in the whole commit log, as the record itself says.
-    #[getter]
-    fn physical_offset(&self) -> PyResult<i64> {
-        Ok(self.view()?.physical_offset())
-    }
-
     /// Length of the whole record in bytes.
     #[getter]
     fn store_size(&self) -> usize {
         self.record.len()
-    }
-
-    /// The user's own number.
-    #[getter]
-    fn flag(&self) -> PyResult<i32> {
-        Ok(self.view()?.flag())
-    }
-
-    /// RocketMQ's bits (``MessageSysFlag``).
-    #[getter]
-    fn sys_flag(&self) -> PyResult<i32> {
-        Ok(self.view()?.sys_flag())
-    }
-
-    /// The producer's time.
-    #[getter]
-    fn born_timestamp_ms(&self) -> PyResult<i64> {
-        Ok(self.view()?.born_timestamp_ms())
-    }
-
-    /// The producer's address, ``"ip:port"`` or ``"[v6]:port"``.
-    #[getter]
-    fn born_host(&self) -> PyResult<String> {
-        Ok(self.view()?.born_host().to_string())
-    }
-
-    /// The store's time.
-    #[getter]
-    fn store_timestamp_ms(&self) -> PyResult<i64> {
-        Ok(self.view()?.store_timestamp_ms())
-    }
-
-    /// The store's address, ``"ip:port"`` or ``"[v6]:port"``.
-    #[getter]
-    fn store_host(&self) -> PyResult<String> {
-        Ok(self.view()?.store_host().to_string())
-    }
-
-    /// How often consumption was tried again.
-    #[getter]
-    fn reconsume_times(&self) -> PyResult<i32> {
-        Ok(self.view()?.reconsume_times())
-    }
-
-    /// Physical offset of the half message that a commit belongs to, else 0.
-    #[getter]
-    fn prepared_transaction_offset(&self) -> PyResult<i64> {
-        Ok(self.view()?.prepared_transaction_offset())
-    }
-
-    /// CRC-32 of ``raw_body`` as stored, with the top bit clear.
-    #[getter]
-    fn body_crc(&self) -> PyResult<i32> {
-        Ok(self.view()?.body_crc())
     }
 
     /// The body as it is stored.
@@ -264,12 +202,6 @@ impl StoredMessage {
         Ok(PyBytes::new(py, self.view()?.raw_properties()))
     }
 
-    /// Property ``TAGS``, or ``None``.
-    #[getter]
-    fn tags(&self) -> PyResult<Option<String>> {
-        self.property(names::TAGS)
-    }
-
     /// Property ``KEYS``, split at single spaces, empty pieces left out.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -278,72 +210,10 @@ impl StoredMessage {
         PyTuple::new(py, keys)
     }
 
-    /// Property ``UNIQ_KEY``, or ``None``.
-    #[getter]
-    fn unique_key(&self) -> PyResult<Option<String>> {
-        self.property(names::UNIQ_KEY)
-    }
-
-    /// The store's id: its address and the physical offset in upper-case hex.
-    ///
-    /// ``MessageDecoder#createMessageId``.
-    #[getter]
-    fn message_id(&self) -> PyResult<String> {
-        Ok(self.view()?.message_id())
-    }
-
-    /// The transaction type in ``sys_flag``.
-    #[getter]
-    fn transaction(&self) -> PyResult<&'static str> {
-        Ok(match self.view()?.transaction() {
-            Transaction::None => "none",
-            Transaction::Prepared => "prepared",
-            Transaction::Commit => "commit",
-            Transaction::Rollback => "rollback",
-        })
-    }
-
-    /// Property ``DELAY`` as a number, 0 where it is missing or not a number.
-    #[getter]
-    fn delay_level(&self) -> PyResult<i32> {
-        let level = self.property(names::DELAY)?;
-        Ok(level.and_then(|level| level.parse().ok()).unwrap_or(0))
-    }
-
     /// The whole record as it is stored, ``store_size`` bytes long.
     #[getter]
     fn record<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.record)
-    }
-
-    /// Purpose of the topic, by its name.
-    ///
-    /// ``half``: hidden until its transaction is committed (``RMQ_SYS_TRANS_HALF_TOPIC``);
-    /// ``transaction-op``: names half messages whose transactions have ended
-    /// (``RMQ_SYS_TRANS_OP_HALF_TOPIC``); ``delayed``: waits for the time of its delay level
-    /// (``SCHEDULE_TOPIC_XXXX``); ``timer``: waits for the timer (``rmq_sys_wheel_timer``);
-    /// ``retry`` and ``dead-letter``: a group failed to consume it (``%RETRY%...``, ``%DLQ%...``).
-    #[getter]
-    fn purpose(&self) -> PyResult<&'static str> {
-        Ok(Purpose::of(self.view()?.topic()).name())
-    }
-
-    /// Whether it is a half message, hidden until its transaction is committed.
-    #[getter]
-    fn half(&self) -> PyResult<bool> {
-        Ok(Purpose::of(self.view()?.topic()) == Purpose::Half)
-    }
-
-    /// Destination topic of a message that waits in another one (property ``REAL_TOPIC``).
-    #[getter]
-    fn real_topic(&self) -> PyResult<Option<String>> {
-        self.property(names::REAL_TOPIC)
-    }
-
-    /// Destination queue (property ``REAL_QID``); ``None`` if it is not a number.
-    #[getter]
-    fn real_queue_id(&self) -> PyResult<Option<i32>> {
-        Ok(purpose::real_queue_id(self.view()?.raw_properties()))
     }
 
     /// When a delayed or a timer message is given out, Unix milliseconds.
@@ -360,23 +230,6 @@ impl StoredMessage {
             view.store_timestamp_ms(),
             &DelayLevels::default(),
         ))
-    }
-
-    /// Lite topic of RocketMQ 5.5 (property ``__LITE_TOPIC``).
-    ///
-    /// Its queue is ``%LMQ%$parent$lite``; the message lies in its parent's topic.
-    #[getter]
-    fn lite_topic(&self) -> PyResult<Option<String>> {
-        self.property(LITE_TOPIC)
-    }
-
-    /// Priority (property ``_SYS_MSG_PRIORITY_`` of RocketMQ 5.4).
-    ///
-    /// ``None`` if it is no number.
-    #[getter]
-    fn priority(&self) -> PyResult<Option<i32>> {
-        let value = self.view()?.property(PRIORITY);
-        Ok(value.and_then(|value| str::from_utf8(value).ok()?.parse().ok()))
     }
 
     /// The ``%LMQ%`` queues beside its own that it is in, each with its queue offset there.
@@ -486,6 +339,69 @@ impl StoredMessage {
         let make = py.import("mqstore._native")?.getattr("_stored_message")?;
         let record = PyTuple::new(py, [slf.get().record(py)])?;
         PyTuple::new(py, [make, record.into_any()])
+    }
+}
+
+getters! {
+    StoredMessage, with_view {
+        /// Number of the queue in its topic.
+        queue_id: i32 = |view| view.queue_id();
+        /// Entry number in its queue.
+        queue_offset: i64 = |view| view.queue_offset();
+        /// Where the record begins in the whole commit log, as the record itself says.
+        physical_offset: i64 = |view| view.physical_offset();
+        /// The user's own number.
+        flag: i32 = |view| view.flag();
+        /// RocketMQ's bits (``MessageSysFlag``).
+        sys_flag: i32 = |view| view.sys_flag();
+        /// The producer's time.
+        born_timestamp_ms: i64 = |view| view.born_timestamp_ms();
+        /// The producer's address, ``"ip:port"`` or ``"[v6]:port"``.
+        born_host: String = |view| view.born_host().to_string();
+        /// The store's time.
+        store_timestamp_ms: i64 = |view| view.store_timestamp_ms();
+        /// The store's address, ``"ip:port"`` or ``"[v6]:port"``.
+        store_host: String = |view| view.store_host().to_string();
+        /// How often consumption was tried again.
+        reconsume_times: i32 = |view| view.reconsume_times();
+        /// Physical offset of the half message that a commit belongs to, else 0.
+        prepared_transaction_offset: i64 = |view| view.prepared_transaction_offset();
+        /// CRC-32 of ``raw_body`` as stored, with the top bit clear.
+        body_crc: i32 = |view| view.body_crc();
+        /// Property ``TAGS``, or ``None``.
+        tags: Option<String> = |view| property(view, names::TAGS);
+        /// Property ``UNIQ_KEY``, or ``None``.
+        unique_key: Option<String> = |view| property(view, names::UNIQ_KEY);
+        /// The store's id: its address and the physical offset in upper-case hex.
+        ///
+        /// ``MessageDecoder#createMessageId``.
+        message_id: String = |view| view.message_id();
+        /// The transaction type in ``sys_flag``.
+        transaction: &'static str = |view| view.transaction().name();
+        /// Property ``DELAY`` as a number, 0 where it is missing or not a number.
+        delay_level: i32 = |view| number(view, names::DELAY).unwrap_or(0);
+        /// Purpose of the topic, by its name.
+        ///
+        /// ``half``: hidden until its transaction is committed (``RMQ_SYS_TRANS_HALF_TOPIC``);
+        /// ``transaction-op``: names half messages whose transactions have ended
+        /// (``RMQ_SYS_TRANS_OP_HALF_TOPIC``); ``delayed``: waits for the time of its delay level
+        /// (``SCHEDULE_TOPIC_XXXX``); ``timer``: waits for the timer (``rmq_sys_wheel_timer``);
+        /// ``retry`` and ``dead-letter``: a group failed to consume it (``%RETRY%...``, ``%DLQ%...``).
+        purpose: &'static str = |view| Purpose::of(view.topic()).name();
+        /// Whether it is a half message, hidden until its transaction is committed.
+        half: bool = |view| Purpose::of(view.topic()) == Purpose::Half;
+        /// Destination topic of a message that waits in another one (property ``REAL_TOPIC``).
+        real_topic: Option<String> = |view| property(view, names::REAL_TOPIC);
+        /// Destination queue (property ``REAL_QID``); ``None`` if it is not a number.
+        real_queue_id: Option<i32> = |view| number(view, names::REAL_QID);
+        /// Lite topic of RocketMQ 5.5 (property ``__LITE_TOPIC``).
+        ///
+        /// Its queue is ``%LMQ%$parent$lite``; the message lies in its parent's topic.
+        lite_topic: Option<String> = |view| property(view, LITE_TOPIC);
+        /// Priority (property ``_SYS_MSG_PRIORITY_`` of RocketMQ 5.4).
+        ///
+        /// ``None`` if it is no number.
+        priority: Option<i32> = |view| number(view, PRIORITY);
     }
 }
 
