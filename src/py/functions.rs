@@ -27,7 +27,7 @@ use crate::py::errors::invalid;
 use crate::py::fields;
 use crate::py::store::location::{Location, location_of};
 use crate::py::store::message::Message;
-use crate::py::values::MessageId;
+use crate::py::values::{MessageId, dict};
 use crate::store::NewMessage;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::paths::StorePaths;
@@ -169,17 +169,18 @@ pub(crate) fn inventory(
         py.detach(|| crate::store::folder::inventory::inventory(&*path.storage, &path.path))?;
     let rows = PyList::empty(py);
     for found in found {
-        let (row, counts) = (PyDict::new(py), PyDict::new(py));
+        let counts = PyDict::new(py);
         for (name, count) in found.counts {
             counts.set_item(name, count)?;
         }
-        row.set_item("structure", found.structure.name())?;
-        row.set_item("what", found.structure.what())?;
-        row.set_item("path", found.path)?;
-        row.set_item("files", found.files)?;
-        row.set_item("bytes", found.bytes)?;
-        row.set_item("counts", counts)?;
-        rows.append(row)?;
+        rows.append(dict!(py,
+            structure: found.structure.name(),
+            what: found.structure.what(),
+            path: found.path,
+            files: found.files,
+            bytes: found.bytes,
+            counts: counts,
+        ))?;
     }
     Ok(rows)
 }

@@ -98,6 +98,17 @@ macro_rules! value {
 }
 pub(crate) use value;
 
+/// A `dict`: of fields of structs, and of other values, by their names.
+macro_rules! dict {
+    ($py:expr, $({ $($field:ident),+ } of $report:expr,)* $($name:ident: $value:expr,)*) => {{
+        let dict = pyo3::types::PyDict::new($py);
+        $($(dict.set_item(stringify!($field), &$report.$field)?;)+)*
+        $(dict.set_item(stringify!($name), $value)?;)*
+        dict
+    }};
+}
+pub(crate) use dict;
+
 /// Makes getters from rows of name, type and value; a method of the class lends what they read.
 macro_rules! getters {
     ($class:ident, $with:ident {

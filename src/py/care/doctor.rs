@@ -17,6 +17,7 @@ use super::rocksdb::PythonDatabases;
 use crate::py::fields;
 use crate::py::process::with_progress;
 use crate::py::store::location::{Location, location_of};
+use crate::py::values::dict;
 
 /// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
 type Row = (
@@ -63,19 +64,19 @@ pub(crate) fn doctor<'py>(
     let found = PythonDatabases::outcome(databases.as_ref(), found)?;
     let Verdict { release, in_use, next_start, lost, groups, commands, last_resort } =
         found.verdict;
-    let fields = PyDict::new(py);
-    fields.set_item("release", release.name())?;
-    fields.set_item("in_use", in_use)?;
-    fields.set_item("obstacles", next_start.obstacles)?;
     let queues = lost.queues.into_iter();
     let queues = queues.map(|of| (of.topic, of.queue_id, of.messages, of.first, of.last));
-    fields
-        .set_item("lost", (lost.messages, queues.collect::<Vec<_>>(), lost.from_ms, lost.to_ms))?;
     let groups = groups.into_iter();
     let groups = groups.map(|of| (of.group, of.topic, of.fate.name(), of.queues, of.messages));
-    fields.set_item("groups", groups.collect::<Vec<_>>())?;
-    fields.set_item("commands", commands)?;
-    fields.set_item("last_resort", last_resort)?;
+    let fields = dict!(py,
+        release: release.name(),
+        in_use: in_use,
+        obstacles: next_start.obstacles,
+        lost: (lost.messages, queues.collect::<Vec<_>>(), lost.from_ms, lost.to_ms),
+        groups: groups.collect::<Vec<_>>(),
+        commands: commands,
+        last_resort: last_resort,
+    );
     Ok((found.diagnoses.into_iter().map(row).collect(), fields))
 }
 

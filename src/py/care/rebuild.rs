@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::care::rebuild::rebuild_topics;
-use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
+use crate::care::{self, RebuildOptions, RebuildTarget, RebuildWhat, RebuiltQueue};
 use crate::config::StoreConfig;
 use crate::files::Os;
 use crate::py::arguments::{not_one_of, value_error};
@@ -17,6 +17,7 @@ use crate::store::folder::swap;
 
 use crate::py::fields;
 use crate::py::process::{threads_of, with_progress};
+use crate::py::values::dict;
 
 /// Topic, queue, kind, entries, first and end, and the previous first and end.
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);
@@ -67,7 +68,14 @@ pub(crate) fn rebuild<'py>(
     let report = with_progress(py, progress.as_ref(), |progress| {
         care::rebuild(&path, settings, &options, progress)
     })?;
-    let fields = fields(py, &report)?;
+    let kept = report.kept.iter().map(|(topic, id)| (String::from_utf8_lossy(topic), *id));
+    let fields = dict!(py,
+        { messages, log_start, log_end, damaged, refused, left_out } of report,
+        kept: kept.collect::<Vec<_>>(),
+        index_files: report.index.files,
+        index_keys: report.index.keys,
+        quarantine: report.quarantine.map(PathBuf::into_os_string),
+    );
     Ok((report.queues.into_iter().map(row).collect(), fields))
 }
 
@@ -128,12 +136,13 @@ pub(crate) fn _rebuild_topics<'py>(
     let report = with_progress(py, progress.as_ref(), |progress| {
         rebuild_topics(&path, settings, only.as_deref(), &target, progress)
     })?;
-    let fields = PyDict::new(py);
-    fields.set_item("messages", report.messages)?;
-    fields.set_item("log_start", report.log.0)?;
-    fields.set_item("log_end", report.log.1)?;
-    fields.set_item("skipped_ranges", report.skipped.ranges)?;
-    fields.set_item("quarantine", report.quarantine.map(PathBuf::into_os_string))?;
+    let fields = dict!(py,
+        messages: report.messages,
+        log_start: report.log.0,
+        log_end: report.log.1,
+        skipped_ranges: report.skipped.ranges,
+        quarantine: report.quarantine.map(PathBuf::into_os_string),
+    );
     let rows = report.topics.into_iter();
     let rows = rows.map(|topic| (topic.name, topic.queues, topic.kind.name(), topic.was));
     Ok((rows.collect(), fields))
@@ -170,21 +179,4 @@ fn row(queue: RebuiltQueue) -> Row {
     let RebuiltQueue { topic, queue_id, kind, entries, min_offset, max_offset, was } = queue;
     let topic = String::from_utf8_lossy(&topic).into_owned();
     (topic, queue_id, kind.name(), entries, min_offset, max_offset, was)
-}
-
-fn fields<'py>(py: Python<'py>, report: &RebuildReport) -> PyResult<Bound<'py, PyDict>> {
-    let fields = PyDict::new(py);
-    fields.set_item("messages", report.messages)?;
-    fields.set_item("log_start", report.log_start)?;
-    fields.set_item("log_end", report.log_end)?;
-    fields.set_item("damaged", report.damaged.clone())?;
-    let kept = report.kept.iter().map(|(topic, id)| (String::from_utf8_lossy(topic), *id));
-    fields.set_item("kept", kept.collect::<Vec<_>>())?;
-    fields.set_item("index_files", report.index.files)?;
-    fields.set_item("index_keys", report.index.keys)?;
-    fields.set_item("refused", report.refused)?;
-    fields.set_item("left_out", report.left_out)?;
-    let quarantine = report.quarantine.as_ref().map(|dir| dir.as_os_str().to_owned());
-    fields.set_item("quarantine", quarantine)?;
-    Ok(fields)
 }

@@ -13,6 +13,7 @@ use crate::files::Os;
 use crate::py::fields;
 use crate::py::process::with_progress;
 use crate::py::store::location::{Location, location_of};
+use crate::py::values::dict;
 
 /// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
 ///
@@ -69,21 +70,14 @@ pub(crate) fn salvage<'py>(
     let problems = problems.map(|found| (found.path.into_os_string(), found.reason));
     let renumbered = report.renumbered.iter();
     let renumbered = renumbered.map(|(topic, id)| (String::from_utf8_lossy(topic), *id));
-    let fields = PyDict::new(py);
-    fields.set_item("files", files.collect::<Vec<_>>())?;
-    fields.set_item("messages", report.messages)?;
-    fields.set_item("bytes", report.bytes)?;
-    fields.set_item("duplicates", report.merged.duplicates)?;
-    fields.set_item("conflict_count", report.merged.conflicts)?;
-    fields.set_item("conflicts", conflicts.collect::<Vec<_>>())?;
-    fields.set_item("overlapping", report.merged.overlapping)?;
-    fields.set_item("queues", report.queues)?;
-    fields.set_item("renumbered", renumbered.collect::<Vec<_>>())?;
-    fields.set_item("missing", report.missing)?;
-    fields.set_item("stand_ins", report.stand_ins)?;
-    fields.set_item("passed_over", passed_over.collect::<Vec<_>>())?;
-    fields.set_item("problems", problems.collect::<Vec<_>>())?;
-    fields.set_item("in_place", report.in_place)?;
-    fields.set_item("config_files", report.config_files)?;
-    Ok(fields)
+    Ok(dict!(py,
+        { messages, bytes, queues, missing, stand_ins, in_place, config_files } of report,
+        { duplicates, overlapping } of report.merged,
+        conflict_count: report.merged.conflicts,
+        conflicts: conflicts.collect::<Vec<_>>(),
+        files: files.collect::<Vec<_>>(),
+        renumbered: renumbered.collect::<Vec<_>>(),
+        passed_over: passed_over.collect::<Vec<_>>(),
+        problems: problems.collect::<Vec<_>>(),
+    ))
 }

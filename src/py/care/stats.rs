@@ -14,6 +14,7 @@ use crate::py::process::with_progress;
 use crate::py::scan::ArrowScan;
 use crate::py::store::location::{Location, location_of};
 use crate::py::store::reading::{on_damage, scan_filter};
+use crate::py::values::dict;
 use crate::store::read::scan::OnDamage;
 
 /// Messages, bytes, first and last store time.
@@ -151,15 +152,15 @@ pub(crate) fn _survey<'py>(
         .iter()
         .map(|cell| (cell.begin_ms, cell.topic, cell.messages, cell.bytes))
         .collect();
-    let survey = PyDict::new(py);
-    survey.set_item("topics", topics)?;
-    survey.set_item("others", totals_row(&found.others))?;
-    survey.set_item("step_ms", found.step_ms)?;
-    survey.set_item("cells", cells)?;
-    survey.set_item("latency", latency(py, &found.latency)?)?;
-    survey.set_item("skipped_ranges", found.skipped.ranges)?;
-    survey.set_item("skipped_bytes", found.skipped.bytes)?;
-    Ok(survey)
+    Ok(dict!(py,
+        topics: topics,
+        others: totals_row(&found.others),
+        step_ms: found.step_ms,
+        cells: cells,
+        latency: latency(py, &found.latency)?,
+        skipped_ranges: found.skipped.ranges,
+        skipped_bytes: found.skipped.bytes,
+    ))
 }
 
 fn latency<'py>(py: Python<'py>, found: &Latency) -> PyResult<Bound<'py, PyDict>> {
@@ -169,10 +170,5 @@ fn latency<'py>(py: Python<'py>, found: &Latency) -> PyResult<Bound<'py, PyDict>
     }
     let ranges: Vec<_> =
         found.ranges().map(|range| (range.begin_ms, range.end_ms, range.messages)).collect();
-    let latency = PyDict::new(py);
-    latency.set_item("ranges", ranges)?;
-    latency.set_item("quantiles_ms", quantiles)?;
-    latency.set_item("negative", found.negative)?;
-    latency.set_item("unknown", found.unknown)?;
-    Ok(latency)
+    Ok(dict!(py, { negative, unknown } of found, ranges: ranges, quantiles_ms: quantiles,))
 }

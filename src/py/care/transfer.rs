@@ -27,6 +27,7 @@ use crate::py::process::with_progress;
 use crate::py::store::location::{Location, location_of};
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
+use crate::py::values::dict;
 
 /// A message or record, with queue offset and position if known, and the row's number.
 type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>, u64);
@@ -230,17 +231,10 @@ pub(crate) fn copy_store<'py>(
     let report = with_progress(py, progress.as_ref(), |report_progress| {
         care::copy(path.storage, &path.path, &out, settings, &options, report_progress)
     })?;
-    let fields = PyDict::new(py);
-    fields.set_item("messages", report.messages)?;
-    fields.set_item("bytes", report.bytes)?;
-    fields.set_item("left_out", report.left_out)?;
-    fields.set_item("stand_ins", report.stand_ins)?;
-    fields.set_item("redacted", report.redacted)?;
-    fields.set_item("renumbered", report.renumbered)?;
-    fields.set_item("in_place", report.in_place)?;
-    fields.set_item("config_files", report.config_files)?;
-    fields.set_item("deleted_topics", report.deleted_topics)?;
-    Ok(fields)
+    Ok(dict!(py,
+        { messages, bytes, left_out, stand_ins, redacted } of report,
+        { renumbered, in_place, config_files, deleted_topics } of report,
+    ))
 }
 
 /// Holds two stores against each other; ``mqstore.diff`` is the public door to this.
@@ -281,10 +275,9 @@ pub(crate) fn diff_stores<'py>(
         let topic = text(&found.topic);
         (found.kind.name(), topic, found.queue_id, found.queue_offset, &found.fields)
     });
-    let fields = PyDict::new(py);
-    fields.set_item("queues", report.queues)?;
-    fields.set_item("messages", report.messages)?;
-    fields.set_item("differing", differing.collect::<Vec<_>>())?;
-    fields.set_item("differences", differences.collect::<Vec<_>>())?;
-    Ok(fields)
+    Ok(dict!(py,
+        { queues, messages } of report,
+        differing: differing.collect::<Vec<_>>(),
+        differences: differences.collect::<Vec<_>>(),
+    ))
 }

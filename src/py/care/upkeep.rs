@@ -17,6 +17,7 @@ use crate::time::Clock;
 
 use crate::py::fields;
 use crate::py::process::{self, with_progress};
+use crate::py::values::dict;
 
 /// Fields of ``mqstore.RecoveryReport``, in order.
 pub(crate) fn recovery_report<'py>(
@@ -133,19 +134,19 @@ pub(crate) fn clean<'py>(
         (path.as_os_str().to_owned(), file.bytes, file.fate.goes(), reason)
     });
     process::log(py, &report.notices);
-    let fields = PyDict::new(py);
     let unread = report
         .judgement
         .unread
         .iter()
         .map(|unread| (&unread.group, &unread.topic, unread.queue_id, unread.messages));
-    fields.set_item("unread", unread.collect::<Vec<_>>())?;
-    fields.set_item("log_start", report.judgement.log_start)?;
-    fields.set_item("new_log_start", report.judgement.new_log_start)?;
-    fields.set_item("freed_bytes", report.freed_bytes)?;
-    fields.set_item("log_disk_percent", report.disk.log_percent)?;
-    fields.set_item("queue_disk_percent", report.disk.queue_percent)?;
     let stops_at_full = report.config.delete_rules() == DeleteRules::RocketMq;
-    fields.set_item("disk_full", stops_at_full && report.pressure == Pressure::Full)?;
+    let fields = dict!(py,
+        { log_start, new_log_start } of report.judgement,
+        freed_bytes: report.freed_bytes,
+        unread: unread.collect::<Vec<_>>(),
+        log_disk_percent: report.disk.log_percent,
+        queue_disk_percent: report.disk.queue_percent,
+        disk_full: stops_at_full && report.pressure == Pressure::Full,
+    );
     Ok((rows.collect(), fields))
 }

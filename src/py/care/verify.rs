@@ -12,6 +12,7 @@ use crate::py::arguments::not_one_of;
 use crate::py::fields;
 use crate::py::process::{threads_of, with_progress};
 use crate::py::store::location::{Location, location_of};
+use crate::py::values::dict;
 
 /// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
 ///
@@ -75,19 +76,11 @@ pub(crate) fn _code_text(code: &str) -> Option<(&'static str, &'static str)> {
 
 /// Totals of the check, then the number of findings for each code, including unlisted ones.
 fn counts<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyDict>> {
-    let counts = PyDict::new(py);
     let checked = &report.counts;
-    for (name, count) in [
-        ("messages", checked.messages),
-        ("log_bytes", checked.log_bytes),
-        ("log_files", checked.log_files),
-        ("queues", checked.queues),
-        ("queue_entries", checked.queue_entries),
-        ("index_files", checked.index_files),
-        ("index_entries", checked.index_entries),
-    ] {
-        counts.set_item(name, count)?;
-    }
+    let counts = dict!(py,
+        { messages, log_bytes, log_files, queues } of checked,
+        { queue_entries, index_files, index_entries } of checked,
+    );
     if let Some(rows) = checked.rocksdb_rows {
         counts.set_item("rocksdb_rows", rows)?;
     }

@@ -33,6 +33,7 @@ use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::StoreClosedError;
 use crate::py::store::location::{Listings, Location, location_of};
+use crate::py::values::dict;
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
@@ -438,19 +439,12 @@ impl Store {
         let names: Vec<_> = found.can_be().into_iter().map(Release::name).collect();
         let marks = PyList::empty(py);
         for mark in &found.marks {
-            let row = PyDict::new(py);
-            row.set_item("since", mark.since.name())?;
-            row.set_item("until", mark.until.name())?;
-            row.set_item("path", &mark.path)?;
-            row.set_item("what", &mark.what)?;
+            let (since, until) = (mark.since.name(), mark.until.name());
+            let row = dict!(py, since: since, until: until, path: &mark.path, what: &mark.what,);
             marks.append(row)?;
         }
         let is_written = self.mode != "r";
         let writes = self.store.config().rocketmq_version.filter(|_| is_written);
-        let versions = PyDict::new(py);
-        versions.set_item("can_be", names)?;
-        versions.set_item("writes", writes.map(Release::name))?;
-        versions.set_item("marks", marks)?;
-        Ok(versions)
+        Ok(dict!(py, can_be: names, writes: writes.map(Release::name), marks: marks,))
     }
 }
