@@ -45,6 +45,17 @@ impl PythonDatabases {
         Self { object, raised: Mutex::default() }
     }
 
+    /// Lets the core work with databases, without the interpreter.
+    fn with<T: Send, E: Into<PyErr> + Send>(
+        py: Python<'_>,
+        object: Py<PyAny>,
+        work: impl FnOnce(&Self) -> std::result::Result<T, E> + Send,
+    ) -> PyResult<T> {
+        let databases = Self::new(object);
+        let outcome = py.detach(|| work(&databases));
+        Self::outcome(Some(&databases), outcome)
+    }
+
     /// The result of the core's work; an error is the exception that it came from.
     pub(crate) fn outcome<T, E: Into<PyErr>>(
         databases: Option<&Self>,
@@ -128,9 +139,7 @@ pub(crate) fn _count_rows(
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     databases: Py<PyAny>,
 ) -> PyResult<rocksdb::Counts> {
-    let databases = PythonDatabases::new(databases);
-    let counts = py.detach(|| rocksdb::counts(&Os, &path, &databases));
-    PythonDatabases::outcome(Some(&databases), counts)
+    PythonDatabases::with(py, databases, |databases| rocksdb::counts(&Os, &path, databases))
 }
 
 /// Topic, queue, and physical and queue offset of a queue's last entry.
@@ -154,10 +163,9 @@ pub(crate) fn _queue_ends(
     #[pyo3(from_py_with = fields::absolute)] database: PathBuf,
     databases: Py<PyAny>,
 ) -> PyResult<(Vec<End>, i64, Option<Py<PyAny>>)> {
-    let databases = PythonDatabases::new(databases);
     let mut ends = rocksdb::Ends::default();
-    let outcome = py.detach(|| ends.read(&databases, &database));
-    let error = match PythonDatabases::outcome(Some(&databases), outcome) {
+    let read = |databases: &PythonDatabases| ends.read(databases, &database);
+    let error = match PythonDatabases::with(py, databases, read) {
         Err(error) if error.is_instance_of::<CorruptionError>(py) => {
             Some(error.into_value(py).into_any())
         }
@@ -199,16 +207,14 @@ pub(crate) fn _queue_files(
     ends: Vec<End>,
     with_rows: bool,
 ) -> PyResult<bool> {
-    let databases = PythonDatabases::new(databases);
     let last = ends.into_iter().map(|(topic, id, physical_offset, queue_offset)| {
         let entry = QueueEntry { physical_offset, ..QueueEntry::default() };
         (name_of(&topic, id), CqUnit::plain(queue_offset, entry))
     });
     let ends = rocksdb::Ends { last: last.collect(), checkpoint: 0 };
-    let written = py.detach(|| {
-        rocksdb::write_files(&Os, &databases, &database, &folder, file_size, &ends, with_rows)
-    });
-    PythonDatabases::outcome(Some(&databases), written)
+    PythonDatabases::with(py, databases, |databases| {
+        rocksdb::write_files(&Os, databases, &database, &folder, file_size, &ends, with_rows)
+    })
 }
 
 /// Keys and values of the rows that RocketMQ's index in RocksDB has for a message.
@@ -249,13 +255,11 @@ impl PythonLogQueues {
         #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
         has_lights: bool,
     ) -> PyResult<Self> {
-        let databases = PythonDatabases::new(databases);
         let paths = StorePaths::new(Arc::new(Os), &path, &settings);
-        let made = py.detach(|| {
+        let queues = PythonDatabases::with(py, databases, |databases| {
             let dir = databases.scratch()?;
             LogQueues::make(&paths, &settings, dir, has_lights)
-        });
-        let queues = PythonDatabases::outcome(Some(&databases), made)?;
+        })?;
         Ok(Self { queues, root: path })
     }
 
@@ -287,12 +291,10 @@ impl PythonLogQueues {
         #[pyo3(from_py_with = fields::absolute)] database: PathBuf,
         databases: Py<PyAny>,
     ) -> PyResult<Vec<FindingRow>> {
-        let databases = PythonDatabases::new(databases);
-        let report = py.detach(|| {
+        let report = PythonDatabases::with(py, databases, |databases| {
             let mut report = DatabaseReport::new(&self.root);
-            report.compare(&self.queues, &database, &databases).map(|()| report)
-        });
-        let report = PythonDatabases::outcome(Some(&databases), report)?;
+            report.compare(&self.queues, &database, databases).map(|()| report)
+        })?;
         Ok(report.findings.into_iter().map(finding_row).collect())
     }
 
