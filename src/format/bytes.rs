@@ -16,56 +16,6 @@ pub fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
 }
 
-/// The `i16` at `at`, or `None` if `bytes` is too short.
-#[inline]
-#[must_use]
-pub fn i16_at(bytes: &[u8], at: usize) -> Option<i16> {
-    array_at(bytes, at).map(|raw| i16::from_be_bytes(*raw))
-}
-
-#[inline]
-#[must_use]
-pub fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
-    array_at(bytes, at).map(|raw| i32::from_be_bytes(*raw))
-}
-
-#[inline]
-#[must_use]
-pub fn i64_at(bytes: &[u8], at: usize) -> Option<i64> {
-    array_at(bytes, at).map(|raw| i64::from_be_bytes(*raw))
-}
-
-/// The `i16` at `AT` of a structure of fixed length.
-#[inline]
-#[must_use]
-pub const fn i16_in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> i16 {
-    const { assert!(AT + 2 <= N) };
-    i16::from_be_bytes([bytes[AT], bytes[AT + 1]])
-}
-
-#[inline]
-#[must_use]
-pub const fn i32_in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> i32 {
-    const { assert!(AT + 4 <= N) };
-    i32::from_be_bytes([bytes[AT], bytes[AT + 1], bytes[AT + 2], bytes[AT + 3]])
-}
-
-#[inline]
-#[must_use]
-pub const fn i64_in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> i64 {
-    const { assert!(AT + 8 <= N) };
-    i64::from_be_bytes([
-        bytes[AT],
-        bytes[AT + 1],
-        bytes[AT + 2],
-        bytes[AT + 3],
-        bytes[AT + 4],
-        bytes[AT + 5],
-        bytes[AT + 6],
-        bytes[AT + 7],
-    ])
-}
-
 /// The first eight bytes as one number, the first byte in the highest place.
 #[inline]
 #[must_use]
@@ -95,19 +45,45 @@ pub const fn put_in<const AT: usize, const LEN: usize, const N: usize>(
     }
 }
 
+/// `LEN` bytes at `AT` of a structure of fixed length; a field beyond its end does not compile.
 #[inline]
-pub const fn put_i16_in<const AT: usize, const N: usize>(out: &mut [u8; N], value: i16) {
-    put_in::<AT, 2, N>(out, value.to_be_bytes());
+const fn array_in<const AT: usize, const LEN: usize, const N: usize>(bytes: &[u8; N]) -> [u8; LEN] {
+    const { assert!(AT + LEN <= N) };
+    match bytes.split_at(AT).1.first_chunk() {
+        Some(field) => *field,
+        None => unreachable!(),
+    }
 }
 
-#[inline]
-pub const fn put_i32_in<const AT: usize, const N: usize>(out: &mut [u8; N], value: i32) {
-    put_in::<AT, 4, N>(out, value.to_be_bytes());
+/// Makes the functions of one type: they read it at a position, read it in a structure of fixed
+/// length, and put it there.
+macro_rules! integers {
+    ($($int:ident: $at:ident, $in:ident, $put:ident;)*) => {$(
+        /// The number at `at`, or `None` if `bytes` is too short.
+        #[inline]
+        #[must_use]
+        pub fn $at(bytes: &[u8], at: usize) -> Option<$int> {
+            array_at(bytes, at).map(|raw| $int::from_be_bytes(*raw))
+        }
+
+        /// The number at `AT` of a structure of fixed length.
+        #[inline]
+        #[must_use]
+        pub const fn $in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> $int {
+            $int::from_be_bytes(array_in::<AT, _, N>(bytes))
+        }
+
+        #[inline]
+        pub const fn $put<const AT: usize, const N: usize>(out: &mut [u8; N], value: $int) {
+            put_in::<AT, _, N>(out, value.to_be_bytes());
+        }
+    )*};
 }
 
-#[inline]
-pub const fn put_i64_in<const AT: usize, const N: usize>(out: &mut [u8; N], value: i64) {
-    put_in::<AT, 8, N>(out, value.to_be_bytes());
+integers! {
+    i16: i16_at, i16_in, put_i16_in;
+    i32: i32_at, i32_in, put_i32_in;
+    i64: i64_at, i64_in, put_i64_in;
 }
 
 #[cfg(test)]

@@ -344,90 +344,65 @@ pub struct MessageView<'a> {
     version: Version,
 }
 
-impl<'a> MessageView<'a> {
+/// Makes accessors from rows of name, type and value.
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = |$view:ident| $value:expr;)*) => {
+        impl<'a> MessageView<'a> {$(
+            $(#[$doc])*
+            #[inline]
+            #[must_use]
+            pub const fn $name(&self) -> $type {
+                let $view = self;
+                $value
+            }
+        )*}
+    };
+}
+
+fields! {
     /// The whole record.
-    #[inline]
-    #[must_use]
-    pub const fn as_bytes(&self) -> &'a [u8] {
-        self.record
-    }
-
+    as_bytes: &'a [u8] = |view| view.record;
     /// Length of the record.
-    #[inline]
-    #[must_use]
-    pub const fn store_size(&self) -> u32 {
-        // The size is an `i32`.
-        self.record.len() as u32
-    }
-
+    // The size is an `i32`.
+    store_size: u32 = |view| view.record.len() as u32;
     /// Version of the layout.
-    #[inline]
-    #[must_use]
-    pub const fn version(&self) -> Version {
-        self.version
-    }
-
+    version: Version = |view| view.version;
     /// The stored checksum of the body.
-    #[inline]
-    #[must_use]
-    pub const fn body_crc(&self) -> i32 {
-        i32_in::<BODY_CRC_AT, HEAD_LEN>(self.head)
-    }
-
+    body_crc: i32 = |view| i32_in::<BODY_CRC_AT, HEAD_LEN>(view.head);
     /// The queue.
-    #[inline]
-    #[must_use]
-    pub const fn queue_id(&self) -> i32 {
-        i32_in::<QUEUE_ID_AT, HEAD_LEN>(self.head)
-    }
-
+    queue_id: i32 = |view| i32_in::<QUEUE_ID_AT, HEAD_LEN>(view.head);
     /// The producer's flag.
-    #[inline]
-    #[must_use]
-    pub const fn flag(&self) -> i32 {
-        i32_in::<FLAG_AT, HEAD_LEN>(self.head)
-    }
-
+    flag: i32 = |view| i32_in::<FLAG_AT, HEAD_LEN>(view.head);
     /// Queue offset.
-    #[inline]
-    #[must_use]
-    pub const fn queue_offset(&self) -> i64 {
-        i64_in::<QUEUE_OFFSET_AT, HEAD_LEN>(self.head)
-    }
-
+    queue_offset: i64 = |view| i64_in::<QUEUE_OFFSET_AT, HEAD_LEN>(view.head);
     /// Offset in the commit log, as stored in the record.
-    #[inline]
-    #[must_use]
-    pub const fn physical_offset(&self) -> i64 {
-        i64_in::<PHYSICAL_OFFSET_AT, HEAD_LEN>(self.head)
-    }
-
+    physical_offset: i64 = |view| i64_in::<PHYSICAL_OFFSET_AT, HEAD_LEN>(view.head);
     /// The bits of [`sys_flag`].
-    #[inline]
-    #[must_use]
-    pub const fn sys_flag(&self) -> i32 {
-        i32_in::<SYS_FLAG_AT, HEAD_LEN>(self.head)
-    }
-
+    sys_flag: i32 = |view| i32_in::<SYS_FLAG_AT, HEAD_LEN>(view.head);
     /// Producer's time, Unix milliseconds.
-    #[inline]
-    #[must_use]
-    pub const fn born_timestamp_ms(&self) -> i64 {
-        i64_in::<BORN_TIMESTAMP_AT, HEAD_LEN>(self.head)
-    }
+    born_timestamp_ms: i64 = |view| i64_in::<BORN_TIMESTAMP_AT, HEAD_LEN>(view.head);
+    /// Store time, Unix milliseconds.
+    store_timestamp_ms: i64 = |view| i64_in::<0, 8>(view.store_timestamp);
+    /// Number of redeliveries (`reconsumeTimes`).
+    reconsume_times: i32 = |view| i32_in::<0, AFTER_HOSTS_LEN>(view.after_hosts);
+    /// Offset of the half message that this one commits, else 0.
+    prepared_transaction_offset: i64 = |view| i64_in::<4, AFTER_HOSTS_LEN>(view.after_hosts);
+    /// The body as stored.
+    body: &'a [u8] = |view| view.body;
+    /// The topic: at least one byte, usually UTF-8.
+    topic: &'a [u8] = |view| view.topic;
+    /// The properties as stored; [`properties`] reads them.
+    raw_properties: &'a [u8] = |view| view.properties;
+    /// Kind of transaction.
+    transaction: Transaction = |view| sys_flag::transaction(view.sys_flag());
+}
 
+impl<'a> MessageView<'a> {
     /// Producer's address.
     #[inline]
     #[must_use]
     pub fn born_host(&self) -> Host {
         host(self.born_host)
-    }
-
-    /// Store time, Unix milliseconds.
-    #[inline]
-    #[must_use]
-    pub const fn store_timestamp_ms(&self) -> i64 {
-        i64_in::<0, 8>(self.store_timestamp)
     }
 
     /// The address of the broker that stored it.
@@ -437,53 +412,11 @@ impl<'a> MessageView<'a> {
         host(self.store_host)
     }
 
-    /// Number of redeliveries (`reconsumeTimes`).
-    #[inline]
-    #[must_use]
-    pub const fn reconsume_times(&self) -> i32 {
-        i32_in::<0, AFTER_HOSTS_LEN>(self.after_hosts)
-    }
-
-    /// Offset of the half message that this one commits, else 0.
-    #[inline]
-    #[must_use]
-    pub const fn prepared_transaction_offset(&self) -> i64 {
-        i64_in::<4, AFTER_HOSTS_LEN>(self.after_hosts)
-    }
-
-    /// The body as stored.
-    #[inline]
-    #[must_use]
-    pub const fn body(&self) -> &'a [u8] {
-        self.body
-    }
-
-    /// The topic: at least one byte, usually UTF-8.
-    #[inline]
-    #[must_use]
-    pub const fn topic(&self) -> &'a [u8] {
-        self.topic
-    }
-
-    /// The properties as stored; [`properties`] reads them.
-    #[inline]
-    #[must_use]
-    pub const fn raw_properties(&self) -> &'a [u8] {
-        self.properties
-    }
-
     /// Value of the last property of that name.
     #[inline]
     #[must_use]
     pub fn property(&self, name: &[u8]) -> Option<&'a [u8]> {
         properties::get(self.properties, name)
-    }
-
-    /// Kind of transaction.
-    #[inline]
-    #[must_use]
-    pub const fn transaction(&self) -> Transaction {
-        sys_flag::transaction(self.sys_flag())
     }
 
     /// The store's message id.
