@@ -16,13 +16,12 @@ use crate::log::read::scanner::Lost;
 use crate::store::LogSource;
 use crate::store::read::scan::filter::{MoreConditions, TopicTest};
 use crate::store::read::scan::places::{self, QueuePart};
-use crate::store::read::scan::{self, Offsets, OnDamage, Places, Scan};
+use crate::store::read::scan::{self, Offsets, Places, Scan};
 
 use super::scan::{ArrowScan, Messages, limits, named_columns};
-use crate::py::arguments::not_one_of;
 use crate::py::fields;
 use crate::py::store::location::{Location, location_of};
-use crate::py::store::reading::{filter_of, scan_filter};
+use crate::py::store::reading::{damage_named, filter_of, scan_filter};
 
 /// Topic, queue, and a half-open range of queue offsets.
 type Part = (String, i32, i64, i64);
@@ -39,15 +38,6 @@ fn topic_test(test: Py<PyAny>) -> TopicTest {
 
 fn is_business(topic: &[u8]) -> bool {
     Purpose::of(topic) == Purpose::Normal && !topics::is_system(topic)
-}
-
-fn on_damage(on_error: &str) -> PyResult<OnDamage> {
-    match on_error {
-        "fail" => Ok(OnDamage::Fail),
-        "skip" => Ok(OnDamage::Skip),
-        "rows" => Ok(OnDamage::Report),
-        other => Err(not_one_of("on_error", "fail, skip, rows", other)),
-    }
 }
 
 /// A part of a store's log as rows, for many readers that share one log.
@@ -160,7 +150,7 @@ pub(crate) fn scan_log(
         more.keys = Some(wanted);
     }
     filter.more = Some(Box::new(more));
-    let on_damage = on_damage(on_error)?;
+    let on_damage = damage_named(["fail", "skip", "rows"], on_error)?;
     let lost = if fail_on_data_loss { Lost::Refuse } else { Lost::Accept };
     let (log, places) = py.detach(|| {
         let Location { path, storage, .. } = path;

@@ -162,12 +162,14 @@ pub(crate) fn scan_filter(
 }
 
 pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
-    match on_error {
-        "raise" => Ok(OnDamage::Fail),
-        "skip" => Ok(OnDamage::Skip),
-        "report" => Ok(OnDamage::Report),
-        other => Err(not_one_of("on_error", "raise, skip, report", other)),
-    }
+    damage_named(["raise", "skip", "report"], on_error)
+}
+
+/// What happens at damage, by the names for an error, for none, and for a report.
+pub(crate) fn damage_named(names: [&str; 3], on_error: &str) -> PyResult<OnDamage> {
+    let kinds = [OnDamage::Fail, OnDamage::Skip, OnDamage::Report];
+    let named = names.into_iter().zip(kinds).find(|(name, _)| *name == on_error);
+    named.map(|(_, kind)| kind).ok_or_else(|| not_one_of("on_error", &names.join(", "), on_error))
 }
 
 /// A bound of the log, at least its beginning.
