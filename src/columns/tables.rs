@@ -31,12 +31,7 @@ pub fn stats_batch(stats: &Stats) -> Result<RecordBatch, ArrowError> {
     columns.push(("first_store_timestamp", times(first)?));
     let last = totals().map(|totals| totals.last_store_timestamp_ms);
     columns.push(("last_store_timestamp", times(last)?));
-    let (fields, arrays): (Vec<_>, Vec<_>) = columns
-        .into_iter()
-        .map(|(name, array)| (Field::new(name, array.data_type().clone(), true), array))
-        .unzip();
-    let schema: SchemaRef = Arc::new(Schema::new(fields));
-    RecordBatch::try_new(schema, arrays)
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, of)| (name, of, true)))
 }
 
 fn group_column<'a>(

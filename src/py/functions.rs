@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{IntoPyDict, PyBytes, PyList};
 
 use crate::care::broker::{self, Line};
 use crate::care::topics;
@@ -169,17 +169,13 @@ pub(crate) fn inventory(
         py.detach(|| crate::store::folder::inventory::inventory(&*path.storage, &path.path))?;
     let rows = PyList::empty(py);
     for found in found {
-        let counts = PyDict::new(py);
-        for (name, count) in found.counts {
-            counts.set_item(name, count)?;
-        }
         rows.append(dict!(py,
             structure: found.structure.name(),
             what: found.structure.what(),
             path: found.path,
             files: found.files,
             bytes: found.bytes,
-            counts: counts,
+            counts: found.counts.into_py_dict(py)?,
         ))?;
     }
     Ok(rows)

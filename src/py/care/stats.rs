@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{IntoPyDict, PyDict, PyList};
 
 use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::care::survey::{Latency, survey};
@@ -164,10 +164,7 @@ pub(crate) fn _survey<'py>(
 }
 
 fn latency<'py>(py: Python<'py>, found: &Latency) -> PyResult<Bound<'py, PyDict>> {
-    let quantiles = PyDict::new(py);
-    for part in QUANTILES {
-        quantiles.set_item(part, found.quantile_ms(part))?;
-    }
+    let quantiles = QUANTILES.map(|part| (part, found.quantile_ms(part))).into_py_dict(py)?;
     let ranges: Vec<_> =
         found.ranges().map(|range| (range.begin_ms, range.end_ms, range.messages)).collect();
     Ok(dict!(py, { negative, unknown } of found, ranges: ranges, quantiles_ms: quantiles,))

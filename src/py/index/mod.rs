@@ -214,12 +214,8 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::saturated)] slots: i64,
         #[pyo3(from_py_with = fields::saturated)] entries: i64,
     ) -> PyResult<Self> {
-        let mode = match mode {
-            "r" => "r",
-            "r+" => "r+",
-            "a" => "a",
-            other => return Err(not_one_of("mode", "r, r+, a", other)),
-        };
+        let known = ["r", "r+", "a"].into_iter().find(|known| *known == mode);
+        let mode = known.ok_or_else(|| not_one_of("mode", "r, r+, a", mode))?;
         let layout = layout_of(slots, entries)?;
         let Location { path, storage } = path;
         let how = if storage.is_remote() { IndexOpen::Read } else { IndexOpen::ReadMapped };
