@@ -16,14 +16,12 @@ pub fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
 }
 
-/// The first eight bytes as one number, the first byte in the highest place.
 #[inline]
 #[must_use]
 pub const fn u64_of(bytes: [u8; 8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// The first four bytes as one number, the first byte in the highest place.
 #[inline]
 #[must_use]
 pub const fn u32_of(bytes: [u8; 4]) -> u32 {
@@ -45,7 +43,6 @@ pub const fn put_in<const AT: usize, const LEN: usize, const N: usize>(
     }
 }
 
-/// `LEN` bytes at `AT` of a structure of fixed length; a field beyond its end does not compile.
 #[inline]
 const fn array_in<const AT: usize, const LEN: usize, const N: usize>(bytes: &[u8; N]) -> [u8; LEN] {
     const { assert!(AT + LEN <= N) };
@@ -55,8 +52,7 @@ const fn array_in<const AT: usize, const LEN: usize, const N: usize>(bytes: &[u8
     }
 }
 
-/// Makes the functions of one type: they read it at a position, read it in a structure of fixed
-/// length, and put it there.
+/// Makes the functions of one type.
 macro_rules! integers {
     ($($int:ident: $at:ident, $in:ident, $put:ident;)*) => {$(
         /// The number at `at`, or `None` if `bytes` is too short.

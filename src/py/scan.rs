@@ -374,7 +374,6 @@ impl Messages {
     }
 }
 
-/// Columns by name; `None` gives the usual ones.
 pub(crate) fn named_columns(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
     let Some(names) = names else { return Ok(Column::usual().collect()) };
     if names.is_instance_of::<PyString>() {

@@ -98,7 +98,7 @@ macro_rules! value {
 }
 pub(crate) use value;
 
-/// A `dict`: of fields of structs, and of other values, by their names.
+/// A `dict` of fields and of other values, by name.
 macro_rules! dict {
     ($py:expr, $({ $($field:ident),+ } of $report:expr,)* $($name:ident: $value:expr,)*) => {{
         let dict = pyo3::types::PyDict::new($py);
@@ -109,7 +109,7 @@ macro_rules! dict {
 }
 pub(crate) use dict;
 
-/// Makes getters from rows of name, type and value; a method of the class lends what they read.
+/// Makes getters from rows of name, type and value.
 macro_rules! getters {
     ($class:ident, $with:ident {
         $($(#[$doc:meta])* $name:ident: $type:ty = $get:expr;)+

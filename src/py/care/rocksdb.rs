@@ -45,7 +45,6 @@ impl PythonDatabases {
         Self { object, raised: Mutex::default() }
     }
 
-    /// Lets the core work with databases, without the interpreter.
     fn with<T: Send, E: Into<PyErr> + Send>(
         py: Python<'_>,
         object: Py<PyAny>,
@@ -142,9 +141,9 @@ pub(crate) fn _count_rows(
     PythonDatabases::with(py, databases, |databases| rocksdb::counts(&Os, &path, databases))
 }
 
-/// Topic, queue, and physical and queue offset of a queue's last entry.
 /// Key, value, queue offset, and begin and end of the message.
 type LogRow = (Vec<u8>, Vec<u8>, i64, i64, i64);
+/// Topic, queue, and physical and queue offset of a queue's last entry.
 type End = (OsString, i32, i64, i64);
 
 fn name_of(topic: &OsStr, queue_id: i32) -> Name {

@@ -25,7 +25,6 @@ use crate::py::scan::ArrowScan;
 
 const BATCH_ROWS: usize = 8192;
 
-/// Reads entries from number `first` on into `raw`.
 pub(crate) fn read_entries(file: &IndexFile, first: u32, raw: &mut [u8]) -> Result<()> {
     let (path, position) = (file.path(), file.layout().entry_position(first));
     let wanted = raw.len();

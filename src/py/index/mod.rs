@@ -123,7 +123,6 @@ fn layout_of(slots: i64, entries: i64) -> Result<IndexLayout> {
     })
 }
 
-/// Opens for writing; `create` allows a new file.
 fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file::IndexFile> {
     let open = || file::IndexFile::open(&Os, path, layout, IndexOpen::Write);
     let file = match open() {
@@ -486,7 +485,6 @@ impl IndexFile {
     }
 }
 
-/// Puts keys in order; returns how many fitted.
 fn put_all(
     file: &mut file::IndexFile,
     keys: &IndexKeys,

@@ -281,7 +281,7 @@ impl Store {
     }
 }
 
-/// The exception, with the results before it and the index of what it is about.
+/// Adds results and index to an exception.
 pub(super) fn culprit<'py>(
     py: Python<'py>,
     error: PyErr,

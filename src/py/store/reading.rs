@@ -165,7 +165,6 @@ pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
     damage_named(["raise", "skip", "report"], on_error)
 }
 
-/// What happens at damage, by the names for an error, for none, and for a report.
 pub(crate) fn damage_named(names: [&str; 3], on_error: &str) -> PyResult<OnDamage> {
     let kinds = [OnDamage::Fail, OnDamage::Skip, OnDamage::Report];
     let named = names.into_iter().zip(kinds).find(|(name, _)| *name == on_error);

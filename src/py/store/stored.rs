@@ -140,7 +140,6 @@ fn property(view: &MessageView<'_>, name: &[u8]) -> Option<String> {
     view.property(name).map(|value| text(value).into_owned())
 }
 
-/// A property that is a number.
 fn number(view: &MessageView<'_>, name: &[u8]) -> Option<i32> {
     str::from_utf8(view.property(name)?).ok()?.parse().ok()
 }
