@@ -158,6 +158,7 @@ macro_rules! arguments {
 arguments! {
     topic = utf8("topic") -> PyBackedStr;
     key = utf8("key") -> PyBackedStr;
+    one_of_keys = utf8("keys") -> PyBackedStr;
     key_if_given = optional("key", utf8) -> Option<PyBackedStr>;
     physical_offset = number("physical_offset") -> i64;
     any_physical_offset = saturated_as("physical_offset") -> i64;
@@ -176,15 +177,25 @@ arguments! {
     topic_if_given = optional("topic", utf8) -> Option<PyBackedStr>;
     index_timestamp_ms = number("store_timestamp_ms") -> i64;
     queue_id = number("queue_id") -> i32;
+    queue_id_if_given = optional("queue_id", number) -> Option<i32>;
+    flag = number("flag") -> i32;
+    sys_flag = number("sys_flag") -> i32;
+    delay_level = number("delay_level") -> i32;
+    reconsume_times = number("reconsume_times") -> i32;
+    prepared_transaction_offset = number("prepared_transaction_offset") -> i64;
+    born_timestamp_ms = optional("born_timestamp_ms", record_time) -> Option<i64>;
+    store_timestamp_ms = optional("store_timestamp_ms", record_time) -> Option<i64>;
+    born_host = optional("born_host", host) -> Option<Host>;
     store_host = optional("store_host", host) -> Option<Host>;
     tags = optional("tags", utf8) -> Option<PyBackedStr>;
+    unique_key = optional("unique_key", utf8) -> Option<PyBackedStr>;
     max_messages = most("max_messages") -> usize;
     resume_from = most("resume_from") -> usize;
     max_bytes = optional("max_bytes", most) -> Option<u64>;
 }
 
 #[inline]
-pub(super) fn optional<'py, T>(
+fn optional<'py, T>(
     field: &'static str,
     value: &Bound<'py, PyAny>,
     take: impl FnOnce(&'static str, &Bound<'py, PyAny>) -> PyResult<T>,
@@ -192,7 +203,7 @@ pub(super) fn optional<'py, T>(
     if value.is_none() { Ok(None) } else { take(field, value).map(Some) }
 }
 
-pub(super) fn host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Host> {
+fn host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Host> {
     let text = utf8(field, value)?;
     text.parse().map_err(|_| {
         Error::argument(field, "an address such as 10.0.0.1:10911", shown(&text)).into()
@@ -200,7 +211,7 @@ pub(super) fn host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Ho
 }
 
 /// Unix milliseconds in a record.
-pub(super) fn record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+fn record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     match value.is_exact_instance_of::<PyInt>() {
         true => number(field, value).and_then(|given| milliseconds(field, given)),
         false => time(field, value),
@@ -325,20 +336,10 @@ pub(crate) fn each_text<'py>(
     mut take: impl FnMut(&str) -> PyResult<()>,
 ) -> PyResult<()> {
     let py = texts.py();
-    each_string(argument, texts, |text| {
-        take(text.to_str().map_err(|error| not_utf8(py, argument, error))?)
-    })
-}
-
-#[inline]
-pub(super) fn each_string<'py>(
-    argument: &'static str,
-    texts: &Bound<'py, PyAny>,
-    mut take: impl FnMut(&Bound<'py, PyString>) -> PyResult<()>,
-) -> PyResult<()> {
     let mut take = |text: &Bound<'py, PyAny>| {
         let given = text.cast::<PyString>();
-        take(given.map_err(|_| expected(argument, "str or a sequence of str", text))?)
+        let text = given.map_err(|_| expected(argument, "str or a sequence of str", text))?;
+        take(text.to_str().map_err(|error| not_utf8(py, argument, error))?)
     };
     if texts.is_instance_of::<PyString>() {
         return take(texts);

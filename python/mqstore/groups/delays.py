@@ -110,7 +110,7 @@ def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> Appen
         advice = f"{hint}message_delay_level sets others"
         raise ValueError(expected("delay", known, _span(wanted), advice))
     level = levels.index(wanted) + 1
-    topic, queue_id, properties = given["topic"], given["queue_id"], given.get("properties")
+    topic, queue_id, properties = given["topic"], given["queue_id"], given["properties"]
     legal = _TOPIC.fullmatch(topic) if settings.validate_topic_names is not False else True
     if not legal or not _names_a_folder(topic.encode()):
         raise _refused("topic", "a name that a broker accepts", repr(topic[:64]))
@@ -118,7 +118,7 @@ def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> Appen
         raise _refused("queue_id", "0 or more", queue_id)
     if topic in {SCHEDULE_TOPIC, _HALF_TOPIC}:
         raise _refused("topic", "a topic whose messages can be delayed", topic)
-    if given.get("delay_level"):
+    if given["delay_level"]:
         raise _refused("delay_level", "none beside delay", given["delay_level"])
     if isinstance(properties, bytes):
         raise _refused("properties", "a mapping beside delay", "bytes")
@@ -126,6 +126,7 @@ def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> Appen
         "topic": SCHEDULE_TOPIC,
         "queue_id": level - 1,
         "delay_level": level,
+        "keys": () if given["keys"] is None else given["keys"],
         "properties": {**(properties or {}), "REAL_TOPIC": topic, "REAL_QID": str(queue_id)},
     }
     return store.append_many([Message(**given)])[0]

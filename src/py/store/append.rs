@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::error;
+use crate::format::message::host::Host;
 use crate::format::message::properties::{self, names};
 use crate::store::write::property_block::check_inner_batch;
 use crate::store::{MessageStore, NewMessage};
@@ -14,7 +16,7 @@ use crate::store::{MessageStore, NewMessage};
 use super::Store;
 use super::fastcall::untracked;
 use super::message::{AnyMessage, key_list};
-use super::message_fields::{APPEND, Block, MessageFields};
+use super::message_fields::{Block, MessageFields};
 use crate::py::arguments::type_error;
 use crate::py::errors::{raise, raise_at, with_text};
 use crate::py::fields::{self, bytes_of, with_block};
@@ -66,33 +68,70 @@ impl Store {
     ///     StoreReadOnlyError: The store was opened with mode ``"r"``.
     ///     StoreIOError: The disk is full, or a system call failed.
     #[pyo3(
-        signature = (topic, body, *, delay=None, **named),
+        signature = (
+            topic, body, *, queue_id=Some(0), tags=None, keys=None, unique_key=None,
+            properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0,
+            delay=None, **others
+        ),
         text_signature = "($self, topic, body, *, queue_id=0, tags=None, keys=(), \
             unique_key=None, properties=None, flag=0, born_timestamp_ms=None, born_host=None, \
             delay_level=0, delay=None)"
     )]
-    fn append<'py>(
-        slf: &Bound<'py, Self>,
-        topic: &Bound<'py, PyAny>,
-        body: &Bound<'py, PyAny>,
-        delay: Option<&Bound<'py, PyAny>>,
-        named: Option<&Bound<'py, PyDict>>,
+    #[expect(clippy::too_many_arguments, reason = "a message has as many fields")]
+    fn append(
+        slf: &Bound<'_, Self>,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        body: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = fields::queue_id_if_given)] queue_id: Option<i32>,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
+        keys: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::flag)] flag: i32,
+        #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::born_host)] born_host: Option<Host>,
+        #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
+        delay: Option<&Bound<'_, PyAny>>,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<AppendResult> {
-        let (py, this) = (slf.py(), slf.get());
-        let given = MessageFields::of_call(APPEND, topic, body, named)?;
-        let Some(delay) = delay else { return this.append_given(py, &given) };
+        fields::no_others("Store.append", others)?;
+        let this = slf.get();
         let store = this.writing()?;
-        let keys = given.keys.as_ref().map(key_list).transpose()?.unwrap_or_default();
-        let first = keys.first().map(|key| key.as_bytes());
-        let named = named.cloned().unwrap_or_else(|| PyDict::new(py));
-        let topic_bytes = given.topic.as_deref().unwrap_or_default().as_bytes();
-        let queue_id = given.queue_id.map_or_else(|| store.spread(topic_bytes, first), Ok)?;
-        named.set_item("topic", topic)?;
-        named.set_item("body", body)?;
-        named.set_item("queue_id", queue_id)?;
-        named.set_item("keys", PyTuple::new(py, &keys)?)?;
-        let result = slf.call_method1("_append_delayed", (delay, named))?;
-        Ok(result.cast_into::<AppendResult>()?.get().clone())
+        if let Some(delay) = delay {
+            let keys = keys.map(key_list).transpose()?.unwrap_or_default();
+            let first = keys.first().map(|key| key.as_bytes());
+            let queue_id = queue_id.map_or_else(|| store.spread(topic.as_bytes(), first), Ok)?;
+            let given = PyDict::new(py);
+            given.set_item("topic", &topic)?;
+            given.set_item("body", body)?;
+            given.set_item("queue_id", queue_id)?;
+            given.set_item("tags", tags)?;
+            given.set_item("keys", PyTuple::new(py, &keys)?)?;
+            given.set_item("unique_key", unique_key)?;
+            given.set_item("properties", properties)?;
+            given.set_item("flag", flag)?;
+            given.set_item("born_timestamp_ms", born_timestamp_ms)?;
+            given.set_item("born_host", born_host.map(|host| host.to_string()))?;
+            given.set_item("delay_level", delay_level)?;
+            let result = slf.call_method1("_append_delayed", (delay, given))?;
+            return Ok(result.cast_into::<AppendResult>()?.get().clone());
+        }
+        let arguments = MessageFields {
+            topic: Some(topic),
+            body: Some(body.clone()),
+            queue_id,
+            tags,
+            keys: keys.cloned(),
+            unique_key,
+            properties: properties.cloned(),
+            flag,
+            born_timestamp_ms,
+            born_host,
+            delay_level,
+            ..MessageFields::new()
+        };
+        this.append_given(py, &arguments)
     }
 
     /// Writes many messages, sharing flushes.
@@ -129,8 +168,12 @@ impl Store {
         let store = self.writing()?;
         let mut sum = AppendSummary::before(store.log().end_offset());
         let results = PyList::empty(py);
-        let culprit =
-            |error, results: &Bound<'py, PyList>, index| culprit(py, error, results, index);
+        let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
+            let value = error.value(py);
+            // An exception that takes no attribute is raised unchanged.
+            let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
+            error
+        };
         let mut topic = None;
         let wanted = "an iterable of messages";
         let mut rest = messages
@@ -265,9 +308,10 @@ impl Store {
             let message = NewMessage {
                 queue_id: queue_of(store, given.queue_id, topic.as_bytes(), properties)?,
                 properties,
-                topic: topic.as_bytes(),
-                body: body.as_bytes(),
-                ..given.rest
+                flag: given.flag,
+                born_timestamp_ms: given.born_timestamp_ms,
+                born_host: given.born_host,
+                ..NewMessage::new(topic.as_bytes(), body.as_bytes())
             };
             pace(py, store, std::slice::from_ref(&message))?;
             let queue_id = message.queue_id;
@@ -279,19 +323,6 @@ impl Store {
             }
         })
     }
-}
-
-/// Adds results and index to an exception.
-pub(super) fn culprit<'py>(
-    py: Python<'py>,
-    error: PyErr,
-    results: impl IntoPyObject<'py>,
-    index: usize,
-) -> PyErr {
-    let value = error.value(py);
-    // An exception that takes no attribute is raised unchanged.
-    let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
-    error
 }
 
 #[inline]

@@ -9,13 +9,28 @@ use pyo3::ffi;
 use pyo3::impl_::trampoline::get_trampoline_function;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::Store;
-use super::message_fields::{APPEND, MessageFields, place_of};
+use super::message_fields::{MessageFields, NAMES};
 use crate::format::width::to_usize;
 
 static USUAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// `append` takes the first of [`NAMES`].
+const TAKEN: usize = 11;
+/// The objects of literal names.
+static INTERNED: PyOnceLock<[Py<PyString>; TAKEN]> = PyOnceLock::new();
+
+fn place_of(name: &Bound<'_, PyAny>) -> Option<usize> {
+    let py = name.py();
+    let interned = INTERNED
+        .get_or_init(py, || std::array::from_fn(|at| PyString::intern(py, NAMES[at]).unbind()));
+    interned.iter().position(|known| known.as_ptr() == name.as_ptr()).or_else(|| {
+        let name = name.cast::<PyString>().ok()?.to_str().ok()?;
+        NAMES[..TAKEN].iter().position(|known| *known == name)
+    })
+}
 
 pub(crate) fn install(class: &Bound<'_, PyType>) -> PyResult<()> {
     let usual = class.getattr("append")?;
@@ -66,7 +81,7 @@ impl<'a, 'py> Call<'a, 'py> {
         arguments.set_at(0, &self.value(0))?;
         arguments.set_at(1, &self.value(1))?;
         for (name, value) in self.named() {
-            let Some(at) = place_of(&name, APPEND).filter(|at| *at > 1) else { return Ok(None) };
+            let Some(at) = place_of(&name).filter(|at| *at > 1) else { return Ok(None) };
             arguments.set_at(at, &value)?;
         }
         let store = self.this.cast::<Store>()?.get();

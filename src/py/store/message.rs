@@ -5,12 +5,12 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 
 use super::fastcall::untracked;
-use super::message_fields::{Block, MESSAGE, MessageFields};
+use super::message_fields::{Block, MessageFields};
 use super::stored::{StoredMessage, shown_body};
 use crate::error::{Error, Result};
+use crate::format::message::host::Host;
 use crate::py::arguments::type_error;
-use crate::py::fields::{self, bytes_of, each_pair, each_string, expected, utf8, with_block};
-use crate::py::values::getters;
+use crate::py::fields::{self, bytes_of, each_pair, expected, with_block, wrong_type};
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
 
@@ -73,11 +73,29 @@ pub(crate) struct Message {
     #[pyo3(get)]
     unique_key: Option<PyBackedStr>,
     properties: Properties,
+    /// The user's own number.
+    #[pyo3(get)]
+    flag: i32,
+    /// The producer's time, or ``None`` for the time of the append.
+    #[pyo3(get)]
+    born_timestamp_ms: Option<i64>,
+    born_host: Option<Host>,
     /// The delay level, 0 for none.
     #[pyo3(get)]
     delay_level: i32,
-    /// As in [`MessageFields`].
-    rest: NewMessage<'static>,
+    /// RocketMQ's bits, as given.
+    #[pyo3(get)]
+    sys_flag: i32,
+    /// The store's time, or ``None`` for the time of the append.
+    #[pyo3(get)]
+    store_timestamp_ms: Option<i64>,
+    store_host: Option<Host>,
+    /// How often consumption was tried again.
+    #[pyo3(get)]
+    reconsume_times: i32,
+    /// Physical offset of the half message that a commit belongs to.
+    #[pyo3(get)]
+    prepared_transaction_offset: i64,
     /// The stored property block, unless given as one.
     block: Box<[u8]>,
     counts_inner_messages: bool,
@@ -86,7 +104,7 @@ pub(crate) struct Message {
 impl Message {
     /// Checks what the bytes do not show.
     pub(crate) fn check_inner_batch(&self) -> Result<()> {
-        check_inner_batch(self.counts_inner_messages, self.rest.sys_flag)
+        check_inner_batch(self.counts_inner_messages, self.sys_flag)
     }
 
     #[inline]
@@ -99,12 +117,15 @@ impl Message {
                 Properties::Pairs(_) => &self.block,
                 Properties::Block(block) => block,
             },
-            ..self.rest
+            flag: self.flag,
+            sys_flag: self.sys_flag,
+            born_timestamp_ms: self.born_timestamp_ms,
+            born_host: self.born_host,
+            store_timestamp_ms: self.store_timestamp_ms,
+            store_host: self.store_host,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: self.prepared_transaction_offset,
         }
-    }
-
-    fn with_rest<T>(&self, get: impl FnOnce(&NewMessage<'_>) -> T) -> PyResult<T> {
-        Ok(get(&self.rest))
     }
 
     /// Keyword arguments that differ from their defaults.
@@ -112,31 +133,29 @@ impl Message {
         let given = PyDict::new(py);
         let has_properties =
             !matches!(&self.properties, Properties::Pairs(pairs) if pairs.is_empty());
-        let NewMessage { born_host, store_host, prepared_transaction_offset, .. } = self.rest;
+        let offset = self.prepared_transaction_offset;
         set_if(&given, self.queue_id != Some(0), "queue_id", self.queue_id)?;
         set_if(&given, self.tags.is_some(), "tags", &self.tags)?;
         set_if(&given, !self.keys.is_empty(), "keys", self.keys(py)?)?;
         set_if(&given, self.unique_key.is_some(), "unique_key", &self.unique_key)?;
         set_if(&given, has_properties, "properties", self.properties(py)?)?;
         for (name, number) in [
-            ("flag", self.rest.flag),
+            ("flag", self.flag),
             ("delay_level", self.delay_level),
-            ("sys_flag", self.rest.sys_flag),
-            ("reconsume_times", self.rest.reconsume_times),
+            ("sys_flag", self.sys_flag),
+            ("reconsume_times", self.reconsume_times),
         ] {
             set_if(&given, number != 0, name, number)?;
         }
         for (name, time) in [
-            ("born_timestamp_ms", self.rest.born_timestamp_ms),
-            ("store_timestamp_ms", self.rest.store_timestamp_ms),
+            ("born_timestamp_ms", self.born_timestamp_ms),
+            ("store_timestamp_ms", self.store_timestamp_ms),
         ] {
             let time = time.map(|time| fields::kept_time(py, time)).transpose()?;
             set_if(&given, time.is_some(), name, time)?;
         }
-        for (name, host) in [("born_host", born_host), ("store_host", store_host)] {
-            set_if(&given, host.is_some(), name, host.map(|host| host.to_string()))?;
-        }
-        let offset = prepared_transaction_offset;
+        set_if(&given, self.born_host.is_some(), "born_host", self.born_host())?;
+        set_if(&given, self.store_host.is_some(), "store_host", self.store_host())?;
         set_if(&given, offset != 0, "prepared_transaction_offset", offset)?;
         Ok(given)
     }
@@ -155,19 +174,59 @@ fn set_if<'py>(
 impl Message {
     #[new]
     #[pyo3(
-        signature = (topic, body, **named),
+        signature = (
+            topic, body, *, queue_id=Some(0), tags=None, keys=None, unique_key=None,
+            properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0,
+            sys_flag=0, store_timestamp_ms=None, store_host=None, reconsume_times=0,
+            prepared_transaction_offset=0, **others
+        ),
         text_signature = "(topic, body, *, queue_id=0, tags=None, keys=(), unique_key=None, \
             properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0, \
             sys_flag=0, store_timestamp_ms=None, store_host=None, reconsume_times=0, \
             prepared_transaction_offset=0)"
     )]
-    fn __new__<'py>(
-        topic: &Bound<'py, PyAny>,
-        body: &Bound<'py, PyAny>,
-        named: Option<&Bound<'py, PyDict>>,
+    #[expect(clippy::too_many_arguments, reason = "a record has as many fields")]
+    fn __new__(
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        body: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = fields::queue_id_if_given)] queue_id: Option<i32>,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
+        keys: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::flag)] flag: i32,
+        #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::born_host)] born_host: Option<Host>,
+        #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
+        #[pyo3(from_py_with = fields::sys_flag)] sys_flag: i32,
+        #[pyo3(from_py_with = fields::store_timestamp_ms)] store_timestamp_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::store_host)] store_host: Option<Host>,
+        #[pyo3(from_py_with = fields::reconsume_times)] reconsume_times: i32,
+        #[pyo3(from_py_with = fields::prepared_transaction_offset)]
+        prepared_transaction_offset: i64,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<Self>> {
-        let given = MessageFields::of_call(MESSAGE, topic, body, named)?;
-        Bound::new(body.py(), given.make()?).map(|message| untracked(message).unbind())
+        fields::no_others("Message", others)?;
+        let message = MessageFields {
+            topic: Some(topic),
+            body: Some(body.clone()),
+            queue_id,
+            tags,
+            keys: keys.cloned(),
+            unique_key,
+            properties: properties.cloned(),
+            flag,
+            born_timestamp_ms,
+            born_host,
+            delay_level,
+            sys_flag,
+            store_timestamp_ms,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+        }
+        .make()?;
+        Bound::new(body.py(), message).map(|message| untracked(message).unbind())
     }
 
     /// Name of the topic.
@@ -203,6 +262,18 @@ impl Message {
         }
     }
 
+    /// The producer's address, or ``None`` for the store's own.
+    #[getter]
+    fn born_host(&self) -> Option<String> {
+        self.born_host.map(|host| host.to_string())
+    }
+
+    /// The store's address, or ``None`` for the store's own.
+    #[getter]
+    fn store_host(&self) -> Option<String> {
+        self.store_host.map(|host| host.to_string())
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let topic = self.topic(py);
         let mut shown = format!("Message({}, {}", topic.repr()?, shown_body(py, &self.body)?);
@@ -222,27 +293,6 @@ impl Message {
             py,
             [make, PyTuple::new(py, [message.topic(py).into_any(), message.body(py)?])?.into_any()],
         )
-    }
-}
-
-getters! {
-    Message, with_rest {
-        /// The user's own number.
-        flag: i32 = |rest| rest.flag;
-        /// The producer's time, or ``None`` for the time of the append.
-        born_timestamp_ms: Option<i64> = |rest| rest.born_timestamp_ms;
-        /// The producer's address, or ``None`` for the store's own.
-        born_host: Option<String> = |rest| rest.born_host.map(|host| host.to_string());
-        /// RocketMQ's bits, as given.
-        sys_flag: i32 = |rest| rest.sys_flag;
-        /// The store's time, or ``None`` for the time of the append.
-        store_timestamp_ms: Option<i64> = |rest| rest.store_timestamp_ms;
-        /// The store's address, or ``None`` for the store's own.
-        store_host: Option<String> = |rest| rest.store_host.map(|host| host.to_string());
-        /// How often consumption was tried again.
-        reconsume_times: i32 = |rest| rest.reconsume_times;
-        /// Physical offset of the half message that a commit belongs to.
-        prepared_transaction_offset: i64 = |rest| rest.prepared_transaction_offset;
     }
 }
 
@@ -280,8 +330,15 @@ impl MessageFields<'_> {
             keys,
             unique_key: self.unique_key,
             properties,
+            flag: self.flag,
+            born_timestamp_ms: self.born_timestamp_ms,
+            born_host: self.born_host,
             delay_level: self.delay_level,
-            rest: self.rest,
+            sys_flag: self.sys_flag,
+            store_timestamp_ms: self.store_timestamp_ms,
+            store_host: self.store_host,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: self.prepared_transaction_offset,
             block,
             counts_inner_messages,
         })
@@ -289,12 +346,19 @@ impl MessageFields<'_> {
 }
 
 pub(super) fn key_list(given: &Bound<'_, PyAny>) -> PyResult<Vec<PyBackedStr>> {
-    let mut keys = Vec::new();
-    each_string("keys", given, |key| {
-        keys.push(utf8("keys", key)?);
-        Ok(())
-    })?;
-    Ok(keys)
+    let wanted = "str or a sequence of str";
+    let text = |key: &Bound<'_, PyAny>| match key.is_instance_of::<PyString>() {
+        true => fields::one_of_keys(key),
+        false => Err(expected("keys", wanted, key)),
+    };
+    if given.is_instance_of::<PyString>() {
+        return Ok(vec![text(given)?]);
+    }
+    if let Ok(keys) = given.cast_exact::<PyTuple>() {
+        return keys.iter_borrowed().map(|key| text(&key)).collect();
+    }
+    let keys = given.try_iter().map_err(|error| wrong_type("keys", wanted, given, error))?;
+    keys.map(|key| text(&key?)).collect()
 }
 
 fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBackedStr)>> {

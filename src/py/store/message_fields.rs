@@ -2,15 +2,12 @@
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::error::Error;
+use crate::format::message::host::Host;
 use crate::py::arguments::{shown, type_error};
-use crate::py::fields::{
-    each_key, each_pair, host, number, optional, record_time, unexpected, utf8,
-};
-use crate::store::NewMessage;
+use crate::py::fields::{self, each_key, each_pair, unexpected, utf8};
 use crate::store::write::property_block::PropertyBlock;
 
 pub(super) const NAMES: [&str; 16] = [
@@ -33,22 +30,6 @@ pub(super) const NAMES: [&str; 16] = [
 ];
 /// In a tuple.
 const POSITIONAL: usize = 7;
-/// A function by its name, and how many of [`NAMES`] it takes.
-type Function = (&'static str, usize);
-pub(super) const MESSAGE: Function = ("Message", NAMES.len());
-pub(super) const APPEND: Function = ("Store.append", 11);
-/// The objects of literal names.
-static INTERNED: PyOnceLock<[Py<PyString>; NAMES.len()]> = PyOnceLock::new();
-
-pub(super) fn place_of(name: &Bound<'_, PyAny>, (_, count): Function) -> Option<usize> {
-    let py = name.py();
-    let interned =
-        INTERNED.get_or_init(py, || NAMES.map(|name| PyString::intern(py, name).unbind()));
-    interned[..count].iter().position(|known| known.as_ptr() == name.as_ptr()).or_else(|| {
-        let name = name.cast::<PyString>().ok()?.to_str().ok()?;
-        NAMES[..count].iter().position(|known| *known == name)
-    })
-}
 
 #[derive(Default)]
 pub(super) struct MessageFields<'py> {
@@ -59,27 +40,20 @@ pub(super) struct MessageFields<'py> {
     pub(super) keys: Option<Bound<'py, PyAny>>,
     pub(super) unique_key: Option<PyBackedStr>,
     pub(super) properties: Option<Bound<'py, PyAny>>,
+    pub(super) flag: i32,
+    pub(super) born_timestamp_ms: Option<i64>,
+    pub(super) born_host: Option<Host>,
     pub(super) delay_level: i32,
-    /// Flags, times, hosts and counts; all else is empty.
-    pub(super) rest: NewMessage<'static>,
+    pub(super) sys_flag: i32,
+    pub(super) store_timestamp_ms: Option<i64>,
+    pub(super) store_host: Option<Host>,
+    pub(super) reconsume_times: i32,
+    pub(super) prepared_transaction_offset: i64,
 }
 
 impl<'py> MessageFields<'py> {
     pub(super) fn new() -> Self {
         Self { queue_id: Some(0), ..Self::default() }
-    }
-
-    pub(super) fn of_call(
-        function: Function,
-        topic: &Bound<'py, PyAny>,
-        body: &Bound<'py, PyAny>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Self> {
-        let mut arguments = Self::new();
-        arguments.set_at(0, topic)?;
-        arguments.set_at(1, body)?;
-        named.map_or(Ok(()), |named| arguments.set_named(function, named))?;
-        Ok(arguments)
     }
 
     pub(super) fn of_tuple(given: &Bound<'py, PyTuple>) -> PyResult<Self> {
@@ -98,39 +72,35 @@ impl<'py> MessageFields<'py> {
 
     pub(super) fn of_dict(given: &Bound<'py, PyDict>) -> PyResult<Self> {
         let mut arguments = Self::new();
-        arguments.set_named(MESSAGE, given)?;
-        Ok(arguments)
-    }
-
-    fn set_named(&mut self, function: Function, given: &Bound<'py, PyDict>) -> PyResult<()> {
         for (name, value) in given {
-            let at = place_of(&name, function).ok_or_else(|| unexpected(function.0, &name))?;
-            self.set_at(at, &value)?;
+            let text = name.cast::<PyString>().map_err(|_| unexpected("Message", &name))?;
+            let text = text.to_str().unwrap_or_default();
+            let at = NAMES.iter().position(|known| *known == text);
+            arguments.set_at(at.ok_or_else(|| unexpected("Message", &name))?, &value)?;
         }
-        Ok(())
+        Ok(arguments)
     }
 
     #[inline]
     pub(super) fn set_at(&mut self, at: usize, value: &Bound<'py, PyAny>) -> PyResult<()> {
-        let name = NAMES[at];
         let given = || (!value.is_none()).then(|| value.clone());
         match at {
-            0 => self.topic = Some(utf8(name, value)?),
+            0 => self.topic = Some(fields::topic(value)?),
             1 => self.body = Some(value.clone()),
-            2 => self.queue_id = optional(name, value, number)?,
-            3 => self.tags = optional(name, value, utf8)?,
+            2 => self.queue_id = fields::queue_id_if_given(value)?,
+            3 => self.tags = fields::tags(value)?,
             4 => self.keys = given(),
-            5 => self.unique_key = optional(name, value, utf8)?,
+            5 => self.unique_key = fields::unique_key(value)?,
             6 => self.properties = given(),
-            7 => self.rest.flag = number(name, value)?,
-            8 => self.rest.born_timestamp_ms = optional(name, value, record_time)?,
-            9 => self.rest.born_host = optional(name, value, host)?,
-            10 => self.delay_level = number(name, value)?,
-            11 => self.rest.sys_flag = number(name, value)?,
-            12 => self.rest.store_timestamp_ms = optional(name, value, record_time)?,
-            13 => self.rest.store_host = optional(name, value, host)?,
-            14 => self.rest.reconsume_times = number(name, value)?,
-            _ => self.rest.prepared_transaction_offset = number(name, value)?,
+            7 => self.flag = fields::flag(value)?,
+            8 => self.born_timestamp_ms = fields::born_timestamp_ms(value)?,
+            9 => self.born_host = fields::born_host(value)?,
+            10 => self.delay_level = fields::delay_level(value)?,
+            11 => self.sys_flag = fields::sys_flag(value)?,
+            12 => self.store_timestamp_ms = fields::store_timestamp_ms(value)?,
+            13 => self.store_host = fields::store_host(value)?,
+            14 => self.reconsume_times = fields::reconsume_times(value)?,
+            _ => self.prepared_transaction_offset = fields::prepared_transaction_offset(value)?,
         }
         Ok(())
     }
