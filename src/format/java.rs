@@ -120,8 +120,8 @@ fn right_aligned(tail: &[u8]) -> u64 {
     }
     match *tail {
         [one] => u64::from(one),
-        [one, two] => u64::from(u16::from_be_bytes([one, two])),
-        [one, two, three] => u64::from(u32::from_be_bytes([0, one, two, three])),
+        [one, two] => u64::from(u32_of([0, 0, one, two])),
+        [one, two, three] => u64::from(u32_of([0, one, two, three])),
         _ => 0,
     }
 }
