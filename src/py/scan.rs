@@ -361,16 +361,34 @@ impl Messages {
         let batches = batches.collect::<Result<_, _>>()?;
         let part_bytes = self.limits.part_bytes(&self.columns);
         let reading = log.run().announce(scan.bytes());
-        let mut ahead = BatchesAhead::start(batches, scan.bytes(), part_bytes, halt.clone())
+        let ahead = BatchesAhead::start(batches, scan.bytes(), part_bytes, halt.clone())
             .map_err(Error::io("start a thread that reads", log.run().dir()))?;
+        let calls_python = log.run().storage().is_remote();
+        let mut ahead = Making { ahead: Some(ahead), calls_python };
         let source = self.source.clone();
         Ok(Box::new(std::iter::from_fn(move || {
             let _ = &reading;
             match source.log() {
-                Ok(_) => ahead.next(),
+                Ok(_) => ahead.ahead.as_mut()?.next(),
                 Err(error) => Some(Err(error.into())),
             }
         })))
+    }
+}
+
+/// Batches whose threads end with it.
+struct Making {
+    ahead: Option<BatchesAhead>,
+    calls_python: bool,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if self.calls_python {
+            // Threads that wait for the interpreter would not end as long as this one holds it.
+            let ahead = self.ahead.take();
+            let _ = Python::try_attach(|py| py.detach(move || drop(ahead)));
+        }
     }
 }
 

@@ -174,3 +174,34 @@ print("ends", flush=True)
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
+
+
+@pytest.mark.parametrize("stream", ["iter(scan)", "pyarrow.RecordBatchReader.from_stream(scan)"])
+def test_a_scan_that_is_dropped_early_ends_its_threads(stream: str, tmp_path: Path) -> None:
+    """Threads that the end waits for are in the midst of a request, and need the interpreter."""
+    with mqstore.open(tmp_path / "store", "a") as store:
+        for _ in range(40):
+            store.append_many([mqstore.Message("orders", bytes(1 << 10))] * 1000)
+    code = f"""
+import sys, threading, mqstore, pyarrow
+from mqstore.files import remote
+gate, waiting = threading.Event(), threading.Event()
+read = remote._FsspecObjects._read
+def slow(self, name, listed, start, end):
+    if end - start > 1 << 20:
+        waiting.set()
+        gate.wait()
+    return read(self, name, listed, start, end)
+remote._FsspecObjects._read = slow
+scan = mqstore.open("file://{tmp_path}/store").scan_arrow(columns=["body"])
+batches = {stream}
+waiting.wait()
+sys.setswitchinterval(60)
+gate.set()
+del batches
+print("ended")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "ended\n"
