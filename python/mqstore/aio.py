@@ -443,7 +443,7 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     Returns:
         The store once it is awaited; also an asynchronous context manager.
     """
-    given = {name: value for name, value in locals().items() if name != "timeout"}
+    given = {name: value for name, value in dict(locals()).items() if name != "timeout"}
 
     async def opened() -> AsyncStore:
         pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")

@@ -120,7 +120,9 @@ def sql(
         >>> mqstore.sql(folder, "select body_json->>'$.id' from messages").fetchall()
         [('17',)]
     """
-    options = {name: value for name, value in locals().items() if name not in ("paths", "query")}
+    options = {
+        name: value for name, value in dict(locals()).items() if name not in ("paths", "query")
+    }
     expect("query", query, (str, type(None)), "str or None")
     session = Session(paths, **options)
     return session.connection if query is None else session.last(query)

@@ -145,7 +145,7 @@ def replay(
         StoreLockedError: Another run sends with this journal.
         StoreIOError: The client ended, or the operating system refused something.
     """
-    given = {name: value for name, value in locals().items() if name not in ("path", "to")}
+    given = {name: value for name, value in dict(locals()).items() if name not in ("path", "to")}
     return _ended(Replay(path, to, **given).run())
 
 
