@@ -285,11 +285,14 @@ impl StorageFile for RemoteFile {
     fn shared_at(&self, position: u64, len: usize) -> io::Result<Option<Bytes>> {
         let wanted = self.part(position, len);
         let found = self.blocks_of(std::slice::from_ref(&wanted), true)?;
-        Ok(found.first_key_value().and_then(|(_, part)| {
-            let at = to_usize(wanted.start - part.start);
-            let is_whole = wanted.end - part.start <= part.bytes.len() as u64;
-            is_whole.then(|| part.bytes.slice(at..))
-        }))
+        let first = found.first_key_value().map(|(_, part)| part);
+        let whole = first.filter(|part| wanted.end - part.start <= part.bytes.len() as u64);
+        if let Some(part) = whole {
+            return Ok(Some(part.bytes.slice(to_usize(wanted.start - part.start)..)));
+        }
+        let mut bytes = vec![0; to_usize(wanted.end - wanted.start)];
+        copy(&found, wanted.start, &mut bytes)?;
+        Ok(Some(bytes.into()))
     }
 
     fn is_remote(&self) -> bool {

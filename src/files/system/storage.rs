@@ -215,8 +215,8 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     fn is_remote(&self) -> bool {
         false
     }
-    /// The bytes at `position`, at least `len` of them, without a copy where they lie in memory. Drop
-    /// them where no lock is held.
+    /// Reads `len` bytes or more at `position`, fewer at the end, as the storage's memory has them;
+    /// `None` where only [`StorageFile::read_at`] does. Drop them where no lock is held.
     fn shared_at(&self, _position: u64, _len: usize) -> io::Result<Option<Bytes>> {
         Ok(None)
     }
