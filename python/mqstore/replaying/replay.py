@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, fields, replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,12 +21,11 @@ import msgspec
 
 import mqstore
 from mqstore._names import broker_of
-from mqstore.replaying.arguments import check
+from mqstore.errors import StoreError, wrong_setting
 from mqstore.replaying.journal import Journal, Line
-from mqstore.replaying.plan import differences, plan
-from mqstore.replaying.report import ReplayReport, read_failures
+from mqstore.replaying.report import FirstMessage, ReplayReport, ReplayTopic, read_failures
 from mqstore.replaying.run import Pace, Run, Ways
-from mqstore.replaying.selection import DROPPED, OF_DEAD_LETTERS, Selection, Selector
+from mqstore.replaying.selection import DROPPED, OF_DEAD_LETTERS, REFUSED, Selection, Selector
 from mqstore.replaying.sender import Sender, Target
 from mqstore.replaying.work import Work
 from mqstore.store import connect, is_remote
@@ -33,12 +34,35 @@ from mqstore.text import count_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from _typeshed import DataclassInstance
+
     from mqstore import Store
     from mqstore.config import ConfigLike
     from mqstore.replaying.selection import Refused
     from mqstore.replaying.work import Transform
 
 INTERRUPTED = "interrupted"
+# Messages that a dry run shows.
+_FIRST = 5
+# The values that an argument may have, by its name.
+_WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "include": (" or ".join(REFUSED), lambda names: {*names} <= {*REFUSED}),
+    "queue": ("keep or any", lambda name: name in ("keep", "any")),
+    "on_failure": ("stop or skip", lambda name: name in ("stop", "skip")),
+    "properties": (
+        "UTF-8 text without the bytes 1 and 2",
+        lambda given: (
+            not re.search("[\1\2\ud800-\udfff]", "".join(map("".join, (given or {}).items())))
+        ),
+    ),
+    "to_topic": ("UTF-8 text", lambda topic: not re.search("[\ud800-\udfff]", topic or "")),
+    "limit": ("a count", lambda count: count is None or count >= 0),
+    "rate": ("more than 0", lambda rate: rate is None or rate > 0),
+    "bytes_rate": ("more than 0", lambda rate: rate is None or rate > 0),
+    "batch": ("1 to 1024", lambda count: 1 <= count <= 1024),
+    "tries": ("1 to 1000", lambda count: 1 <= count <= 1000),
+    "timeout_s": ("more than 0", lambda seconds: 0 < seconds < math.inf),
+}
 
 
 def replay(
@@ -201,7 +225,7 @@ class Replay:
             values = (value,) if isinstance(value, str | int) else value or ()
             # Neither order nor repetition makes another selection, and so another journal.
             given[name] = tuple(sorted(set(values), key=str))
-        check(given, group, to_origin=to_origin)
+        _check(given, group, to_origin=to_origin)
         if grep := given["grep"]:
             given["grep"] = re.compile(grep.encode() if isinstance(grep, str) else grep)
         self._path = connect(path, given["storage_options"])
@@ -209,10 +233,14 @@ class Replay:
         self._failed = None if failed is None else read_failures(failed)
         given |= {"dead_letters": group, "to_origin": to_origin}
         self._given = SimpleNamespace(**given)
-        self._selection = Selection(**{one.name: given[one.name] for one in fields(Selection)})
-        self._target = Target(**{one.name: given[one.name] for one in fields(Target)})
-        self._ways = Ways(**{one.name: given[one.name] for one in fields(Ways)})
+        self._selection = Selection(**self._arguments_of(Selection))
+        self._target = Target(**self._arguments_of(Target))
         self._keeps_queue = given["queue"] == "keep"
+
+    def _arguments_of(self, kind: type[DataclassInstance]) -> dict[str, Any]:
+        """The arguments that are fields of a class."""
+        given = vars(self._given)
+        return {one.name: given[one.name] for one in fields(kind) if one.name in given}
 
     def run(self) -> ReplayReport:
         """Sends, or plans."""
@@ -230,11 +258,7 @@ class Replay:
                     selector=selector,
                     journal=journal,
                     failed=self._failed,
-                    ordered=given.ordered,
-                    limit=given.limit,
-                    to_topic=given.to_topic,
-                    transform=given.transform,
-                    progress=given.progress,
+                    **self._arguments_of(Work),
                 )
                 found = self._send(work, journal) if given.apply else self._plan(work, journal)
             failures, rows = journal.failures.values(), work.refusals.values()
@@ -248,7 +272,7 @@ class Replay:
                 failures=tuple(failures),
                 refusals=tuple(rows),
                 journal=journal.path,
-                differences=differences(new_id=given.new_id, keeps_queue=self._keeps_queue),
+                differences=self._differences(),
                 **found,
             )
 
@@ -280,20 +304,46 @@ class Replay:
         broker = broker_of(str(self._path))
         return Sender(self._target, dropped=dropped, broker=broker, keeps_queue=self._keeps_queue)
 
+    def _differences(self) -> tuple[str, ...]:
+        """How the sent messages differ from the stored ones."""
+        others = "hosts, ids and queue offsets are the target's"
+        found = [
+            f"store and born times are those of this run; {others}",
+            "delays, transactions and counts of redelivery are not carried: messages come at once",
+        ]
+        if self._given.new_id:
+            found.append("each message gets a new unique key")
+        if not self._keeps_queue:
+            found.append("messages go to all queues in turn")
+        return tuple(found)
+
     def _plan(self, work: Work, journal: Journal) -> dict[str, Any]:
-        given, group = self._given, self._selection.group
-        found = plan(work, self._sender, group=group, keeps_queue=self._keeps_queue)
-        total, size = found["messages"], sum(row.bytes for row in found["topics"])
+        """The dry run: what would be sent, to which topics, and who would receive it."""
+        given, counts = self._given, dict[str, list[int]]()
+        first: list[FirstMessage] = []
+        for one in chain.from_iterable(found for found, _ in work.streams()):
+            for index, message in one.messages.items():
+                topic, queue_id = one.goes_to(index)
+                row = counts.setdefault(topic, [0, 0, 0])
+                row[0] += 1
+                row[1] += len(message.raw_body) + len(message.raw_properties)
+                row[2] = max(row[2], queue_id)
+                if len(first) < _FIRST:
+                    key, keys = message.unique_key, tuple(message.keys)
+                    time_ms = message.store_timestamp_ms
+                    first.append(FirstMessage(topic, one.place, time_ms, keys, message.tags, key))
+        topics, warnings = self._topics(counts)
+        total, size = sum(row.messages for row in topics), sum(row.bytes for row in topics)
         times = [
             count / rate for count, rate in ((total, given.rate), (size, given.bytes_rate)) if rate
         ]
-        warnings = [*found["warnings"], *work.lost()]
+        warnings += work.lost()
         if not given.new_id:
             warnings.append(
                 "unique keys are kept: a consumer that drops keys it knows drops these messages, "
                 "unless each gets a new id"
             )
-        if group is not None:
+        if self._selection.group is not None:
             warnings.append(
                 "a group that consumes in order takes no retries: the run stops after the first; "
                 "send to the topic then"
@@ -302,13 +352,47 @@ class Replay:
             sent = count_text(journal.sent)
             text = f"{sent} messages were sent by earlier runs and are not sent again"
             warnings.append(f"{text}; another journal begins anew")
-        return found | {"seconds": max(times, default=None), "warnings": tuple(warnings)}
+        return {
+            "messages": total,
+            "topics": tuple(topics),
+            "first": tuple(first),
+            "seconds": max(times, default=None),
+            "warnings": tuple(warnings),
+        }
+
+    def _topics(self, counts: Mapping[str, list[int]]) -> tuple[list[ReplayTopic], list[str]]:
+        """The topics of the target, as far as it can be asked, and warnings."""
+        rows, warnings, known, group = [], [], {}, self._selection.group
+        try:
+            with closing(self._sender()) as sender:
+                known = {topic: sender.topic(topic) for topic in counts}
+        except StoreError as error:
+            warnings.append(f"the target was not asked: {error}")
+        for topic, (messages, size, highest) in sorted(counts.items()):
+            queues: int | None
+            queues, groups, trouble = known.get(topic, (None, (), ""))
+            is_retry = topic.startswith("%RETRY%")
+            if trouble:
+                queues = None
+                warnings.append(f"{topic}: the target was not asked: {trouble}")
+            elif queues == 0:
+                warnings.append(f"{topic}: the target has no such topic; make it first")
+            elif queues is not None and queues <= highest and self._keeps_queue and not is_retry:
+                warnings.append(
+                    f"{topic}: the target has {queues} queues, and messages are of queue "
+                    f"{highest}; spread them over any queue"
+                )
+            if group is not None and is_retry:
+                groups = (group,)
+            rows.append(ReplayTopic(topic, messages, size, queues, groups, highest))
+        return rows, warnings
 
     def _send(self, work: Work, journal: Journal) -> dict[str, Any]:
         given = self._given
         with ExitStack() as stack:
             sender = stack.enter_context(closing(self._sender()))
-            run = Run(sender, journal, Pace(given.rate, given.bytes_rate), self._ways)
+            ways = Ways(**self._arguments_of(Ways))
+            run = Run(sender, journal, Pace(given.rate, given.bytes_rate), ways)
             stack.enter_context(_interrupts(run))
             began = time.monotonic()
             try:
@@ -331,6 +415,34 @@ class Replay:
             "seconds": time.monotonic() - began,
             "warnings": tuple(warnings),
         }
+
+
+def _check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> None:
+    """Refuses arguments that are wrong by themselves or together."""
+    for name, (wanted, is_right) in _WANTED.items():
+        try:
+            if is_right(given[name]):
+                continue
+        except TypeError:
+            pass
+        raise wrong_setting(name, wanted, repr(given[name]))
+    others = {
+        "missed_by": (group is not None, "dead letters are of one group alone"),
+        "to_topic": (
+            given["missed_by"] is not None or (group is not None and not to_origin),
+            "these messages go into the group's retry topic",
+        ),
+        **dict.fromkeys(
+            (
+                *("topics", "queue_ids", "first_queue_offset", "last_queue_offset"),
+                *("begin_ms", "end_ms", "tags", "keys", "grep"),
+            ),
+            (bool(given["ids"]), "ids go alone"),
+        ),
+    }
+    for name, (is_refused, advice) in others.items():
+        if is_refused and given[name] not in (None, ()):
+            raise wrong_setting(name, "none", repr(given[name]), advice)
 
 
 @contextmanager
