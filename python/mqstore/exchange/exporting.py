@@ -167,11 +167,10 @@ def _write(
         writer(format, folder / f"messages.{format}", scan) as pieces,
         _damage_file(folder, on_error) as report,
     ):
-        for piece in pieces:
-            messages += piece.messages
-            written += piece.bytes
-            for damage in piece.damage:
-                ranges, lost = ranges + 1, lost + damage.length
+        for count, size, damages in pieces:
+            messages, written, ranges = messages + count, written + size, ranges + len(damages)
+            for damage in damages:
+                lost += damage.length
                 report(damage)
             advance(min(written + lost, total), total)
     advance(total, total)

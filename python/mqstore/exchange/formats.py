@@ -6,8 +6,7 @@ They are written and read in pieces, so that memory does not grow with them.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -34,13 +33,8 @@ _IMPORT_ROWS = 1_024
 _IMPORT_BYTES = 8 << 20
 
 
-@dataclass
-class Piece:
-    """The written part of a batch: messages, their bytes, and the damage among them."""
-
-    messages: int
-    bytes: int
-    damage: list[Damage]
+Piece: TypeAlias = "tuple[int, int, list[Damage]]"
+"""The written part of a batch: messages, their bytes, and the damage among them."""
 
 
 def need_pyarrow(kind: Format) -> None:
@@ -83,7 +77,7 @@ def writer(kind: Format, path: Path, scan: ArrowScan) -> Iterator[Iterator[Piece
 def _json_lines(file: IO[bytes], scan: ArrowScan) -> Iterator[Piece]:
     for lines, messages, size, damage in scan._json_lines():  # noqa: SLF001 - of this package
         file.write(lines)
-        yield Piece(messages, size, [_damage(*one) for one in damage])
+        yield messages, size, [_damage(*one) for one in damage]
 
 
 def _columns(write: Callable[[pa.RecordBatch], object], scan: ArrowScan) -> Iterator[Piece]:
@@ -99,7 +93,7 @@ def _columns(write: Callable[[pa.RecordBatch], object], scan: ArrowScan) -> Iter
             damage = [_damage(*one.values()) for one in lost.select(names).to_pylist()]
             batch = batch.filter(pc.is_null(batch.column("error")))
         write(exported(batch))
-        yield Piece(batch.num_rows, pc.sum(batch.column("store_size")).as_py() or 0, damage)
+        yield batch.num_rows, pc.sum(batch.column("store_size")).as_py() or 0, damage
 
 
 def _damage(physical_offset: int, length: int | None, reason: str) -> Damage:

@@ -20,47 +20,23 @@ if TYPE_CHECKING:
 
 # A name is followed by 0x01, a value by 0x02.
 _NAME = re.compile(rb"(?:^|(?<=\x02))([^\x01\x02]*)\x01")
+OF_BROKER = (
+    *("DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__", "WAIT"),
+    *("RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET"),
+    *("CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK", "MSG_TYPE", "__CRC32#"),
+    *("INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
+    *("TIMER_DELAY_LEVEL", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
+    *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
+)
+"""Properties of a message's way through a broker."""
+OF_DEAD_LETTERS = ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")
+"""Those that a failed message must lose to be one of its topic again."""
 # Properties by which RocketMQ handles a message: a default rule leaves them.
 _OF_ROCKETMQ = frozenset(
-    [
-        "UNIQ_KEY",
-        "WAIT",
-        "DELAY",
-        "RETRY_TOPIC",
-        "REAL_TOPIC",
-        "REAL_QID",
-        "TRAN_MSG",
-        "PGROUP",
-        "MIN_OFFSET",
-        "MAX_OFFSET",
-        "ORIGIN_MESSAGE_ID",
-        "MAX_RECONSUME_TIMES",
-        "RECONSUME_TIME",
-        "CONSUME_START_TIME",
-        "CLUSTER",
-        "MSG_REGION",
-        "TRACE_ON",
-        "INSTANCE_ID",
-        "__transactionId__",
-        "__CRC32#",
-        "INNER_NUM",
-        "INNER_BASE",
-        "INNER_MULTI_DISPATCH",
-        "INNER_MULTI_QUEUE_OFFSET",
-        "TIMER_DELAY_LEVEL",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS",
-        "TIMER_OUT_MS",
-        "TIMER_ENQUEUE_MS",
-        "TIMER_DEQUEUE_MS",
-        "TRANSACTION_CHECK_TIMES",
-        "POP_CK",
-        "MSG_TYPE",
-        "DLQ_ORIGIN_TOPIC",
-        "DLQ_ORIGIN_MESSAGE_ID",
-        "MQSTORE_LEFT_OUT",
-    ]
+    (
+        *(*OF_BROKER, *OF_DEAD_LETTERS),
+        *("UNIQ_KEY", "INNER_MULTI_DISPATCH", "INSTANCE_ID", "MQSTORE_LEFT_OUT"),
+    )
 )
 
 

@@ -22,10 +22,11 @@ import msgspec
 import mqstore
 from mqstore._names import broker_of
 from mqstore.errors import StoreError, wrong_setting
+from mqstore.exchange.matching import OF_DEAD_LETTERS
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import FirstMessage, ReplayReport, ReplayTopic, read_failures
 from mqstore.replaying.run import Pace, Run, Ways
-from mqstore.replaying.selection import DROPPED, OF_DEAD_LETTERS, REFUSED, Selection, Selector
+from mqstore.replaying.selection import DROPPED, REFUSED, Selection, Selector
 from mqstore.replaying.sender import Sender, Target
 from mqstore.replaying.work import Work
 from mqstore.store import connect, is_remote

@@ -15,7 +15,7 @@ from mqstore._names import broker_of, is_system_topic, missing_topics
 from mqstore._native import Damage, decode
 from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
-from mqstore.exchange.matching import Choice, body_matches
+from mqstore.exchange.matching import OF_BROKER, Choice, body_matches
 from mqstore.exchange.narrowing import has_all_queues, offsets_of_keys
 from mqstore.groups.schedule import SCHEDULE_TOPIC
 
@@ -34,17 +34,10 @@ _WAITING = ("half", "delayed", "timer")
 _UNUSUAL = 0x1 | 0xC | 0xC0
 # Properties of a message's way through a broker: they would mean something else at the target.
 DROPPED = (
-    *("DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__"),
-    *("RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET"),
-    *("CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK", "1ST_POP_TIME", "TRANSFER_FLAG", "__CRC32#"),
-    *("INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "MSG_TYPE", "CORRECTION_FLAG"),
-    *("TIMER_DELAY_LEVEL", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
-    *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"),
-    *("TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "ORIGIN_GROUP", "WAIT"),
-    *("TRAN_PREPARED_QUEUE_OFFSET", "TIMER_DEL_UNIQKEY"),
+    *OF_BROKER,
+    *("1ST_POP_TIME", "TRANSFER_FLAG", "CORRECTION_FLAG", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"),
+    *("CHECK_IMMUNITY_TIME_IN_SECONDS", "ORIGIN_GROUP", "TRAN_PREPARED_QUEUE_OFFSET"),
 )
-OF_DEAD_LETTERS = ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")
-"""Those that a message must lose to be one of its topic again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
