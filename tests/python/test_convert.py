@@ -19,9 +19,9 @@ import mqstore
 from helpers.files import copy_store, digests
 from helpers.rocksdb_rows import OffsetRow, QueueRow
 from mqstore.rocksdb import RocksDBWarning, converting, queue_files, reading
+from mqstore.rocksdb.converting import write_database
 from mqstore.rocksdb.index import DATABASE
 from mqstore.rocksdb.queue_files import ends_of
-from mqstore.rocksdb.writing import write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -22,8 +22,8 @@ from helpers.rocksdb_rows import OffsetRow, QueueRow
 from helpers.running import holding
 from helpers.shifted import number, plain
 from mqstore.rocksdb import RocksDBWarning, count_rows, index, queue_files, reading, tables
+from mqstore.rocksdb.converting import write_database
 from mqstore.rocksdb.queue_files import ends_of
-from mqstore.rocksdb.writing import write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

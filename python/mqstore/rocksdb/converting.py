@@ -10,10 +10,10 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import mqstore
 from mqstore import _native
@@ -32,25 +32,39 @@ from mqstore.rocksdb.queue_files import (
     FOLDERS,
     End,
     Ends,
+    Name,
     database_of,
     database_with_rows,
     ends_of,
     names_folders,
     write_files,
 )
-from mqstore.rocksdb.reading import Databases, has_rows, is_database, was_database
+from mqstore.rocksdb.reading import (
+    INSTALL,
+    Databases,
+    Row,
+    has_rows,
+    is_database,
+    is_installed,
+    was_database,
+)
 from mqstore.rocksdb.tables import move_tables
-from mqstore.rocksdb.writing import write_database
-from mqstore.store import Store, local
+from mqstore.store import Store, local, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
 
     from mqstore.config import ConfigLike
 
 Kind = Literal["file", "rocksdb"]
 _PLAIN_SIZE = 6_000_000
+# Findings of one code.
 _MOST = 100
+# Rows of one write.
+_BATCH = 10_000
+# Files that a broker does not expect.
+_OURS = ("rocksdict-config.json", "LOG*", "OPTIONS-*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,34 +138,42 @@ def convert(
     root = Path(path).absolute()
     if not dry_run:
         _refuse_in_use(root)
-    ends, reported, reach = _old_ends(root, config)
-    if ends and reach == 0:
-        message = (
-            f"{root}: the log has no messages, and {len(ends)} queues go on at a number above 0,"
-            " which nothing else would tell; nothing was changed; put the files of the log back,"
-            " or give their folder (store_path_commit_log)"
-        )
-        raise UnsupportedError(message, "next numbers without a log", str(root))
-    more = any(topic.startswith("%LMQ%") for topic, _ in ends)
-    with LogQueues(root, config, more=more) as made:
-        work = _Work(root, config, made, _lone_ends(made, ends), reach, more=more)
-        database = database_with_rows(root)
+    settings, database = settings_of(config), database_with_rows(root)
+    reported, ends = _Findings(root), dict[Name, End]()
+    if database is not None:
+        ends, _, error = ends_of(database)
+        if error is not None:
+            reported.add_damage("error", error)
+    with Databases() as databases, Store(root, "r", settings) as store:
+        _add_later(ends, store)
+        if ends and store.max_physical_offset == 0:
+            message = (
+                f"{root}: the log has no messages, and {len(ends)} queues go on at a number above"
+                " 0, which nothing else would tell; nothing was changed; put the files of the log"
+                " back, or give their folder (store_path_commit_log)"
+            )
+            raise UnsupportedError(message, "next numbers without a log", str(root))
+        work = _Work(root, store, settings, databases, ends)
         if queues is not None and database is not None and not reported.findings:
-            reported.findings += made.check(database)
-        if index is not None:
-            _check_old_index(root, made, reported)
+            reported.findings += work.check(database)
+        old_index = root / DATABASE
+        if index is not None and is_database(old_index) and has_rows(old_index):
+            try:
+                check_index(old_index, store, reported.add)
+            except CorruptionError as error:
+                reported.add_damage("warning", error)
         kept = () if dry_run else work.apply(queues, index)
-        return ConvertReport(
-            path=os.fspath(path),
-            queues=queues,
-            index=index,
-            applied=not dry_run,
-            queue_count=len(made.bounds.keys() | work.ends.keys()),
-            messages=sum(end - first for first, end in made.bounds.values()),
-            findings=tuple(reported.findings),
-            quarantine=kept[-1] if kept else None,
-            quarantines=kept,
-        )
+    return ConvertReport(
+        path=os.fspath(path),
+        queues=queues,
+        index=index,
+        applied=not dry_run,
+        queue_count=len(work.bounds.keys() | work.ends.keys()),
+        messages=sum(end - first for first, end in work.bounds.values()),
+        findings=tuple(reported.findings),
+        quarantine=kept[-1] if kept else None,
+        quarantines=kept,
+    )
 
 
 def _refuse_in_use(root: Path) -> None:
@@ -162,92 +184,60 @@ def _refuse_in_use(root: Path) -> None:
         raise StoreLockedError(message, str(root / "lock"), pid)
 
 
-def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
-    """The ends of the queues as they are, and of the log: a next number must not go back."""
-    reported = _Findings(root)
-    ends: Ends = {}
-    database = database_with_rows(root)
-    if database is not None:
-        ends, _, error = ends_of(database)
-        if error is not None:
-            reported.add(
-                "MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found
-            )
-    with Store(root, "r", mqstore.store.settings_of(config)) as store:
-        store._check_end()  # noqa: SLF001
-        for queue in store.queues():
-            name = (queue.topic, queue.queue_id)
-            known = ends.get(name)
-            if queue.max_offset > (known.queue_offset + 1 if known else 0):
-                ends[name] = End(0, queue.max_offset - 1)
-        return ends, reported, store.max_physical_offset
-
-
-def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
-    """The ends of queues whose messages retention took, each led to before the log's begin.
-
-    Where the log has messages of a queue, it tells the next number: an end that leads behind them
-    is one that a truncation of the log left.
-    """
-    start = made.queues.log_start
-    return {
-        name: end._replace(physical_offset=min(max(0, end.physical_offset), start - 1))
-        for name, end in ends.items()
-        if start > 0 and name not in made.bounds and name[0] not in made.batches
-    }
-
-
-def _check_old_index(root: Path, made: LogQueues, reported: _Findings) -> None:
-    database = root / DATABASE
-    if not is_database(database) or not has_rows(database):
-        return
-    try:
-        check_index(database, made.store, reported.add)
-    except CorruptionError as error:
-        reported.add("MQ-RDB-01", "warning", Path(error.path or root), error.expected, error.found)
-
-
-class LogQueues:
-    """The queues of a store, made from its log in a folder of their own, and the log."""
-
-    def __init__(self, root: Path, config: ConfigLike, *, more: bool) -> None:
-        with ExitStack() as made:
-            self._databases = made.enter_context(Databases())
-            settings = mqstore.store.settings_of(config)
-            self.queues = _native._LogQueues(  # noqa: SLF001 - our own
-                root, self._databases, settings=settings, has_lights=more
-            )
-            self.bounds = {row[:2]: row[2:] for row in self.queues.bounds}
-            self.batches = set(self.queues.batches)
-            self.store = made.enter_context(Store(root, "r", settings))
-            self._made = made.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._made.close()
-
-    def check(self, database: Path) -> list[Finding]:
-        """Compares the rows of the queues in a database with the log."""
-        return [Finding(*row) for row in self.queues.check(database, self._databases)]
+def _add_later(ends: Ends, store: Store) -> None:
+    """Adds the ends that only the store's own queues tell: a next number must not go back."""
+    store._check_end()  # noqa: SLF001
+    for queue in store.queues():
+        name = (queue.topic, queue.queue_id)
+        known = ends.get(name)
+        if queue.max_offset > (known.queue_offset + 1 if known else 0):
+            ends[name] = End(0, queue.max_offset - 1)
 
 
 class _Work:
-    """The new queues and index, built and checked before any of the old ones is replaced."""
+    """The new queues and index, built and checked before any of the old ones is replaced.
+
+    The queues are made from the log, in a folder of their own.
+
+    Attributes:
+        bounds: First queue offset and end of each plain queue in the log.
+        ends: Ends of queues whose messages retention took, each led to before the log's begin.
+            Where the log has messages of a queue, it tells the next number: an end that leads
+            behind them is one that a truncation of the log left.
+    """
 
     def __init__(
-        self, root: Path, config: ConfigLike, made: LogQueues, ends: Ends, reach: int, *, more: bool
+        self,
+        root: Path,
+        store: Store,
+        settings: Mapping[str, object],
+        databases: Databases,
+        ends: Ends,
     ) -> None:
-        self.ends = ends
-        self._root, self._made, self._reach = root, made, reach
-        self._given: Mapping[str, object] = mqstore.store.settings_of(config)
+        self._root, self._store, self._databases = root, store, databases
+        self._reach = store.max_physical_offset
+        more = any(topic.startswith("%LMQ%") for topic, _ in ends)
+        self._settings = settings
         if more:
-            self._given = {**self._given, "enable_lmq": True, "enable_multi_dispatch": True}
+            self._settings = {**settings, "enable_lmq": True, "enable_multi_dispatch": True}
+        self._made = _native._LogQueues(  # noqa: SLF001 - our own
+            root, databases, settings=settings, has_lights=more
+        )
+        self._batches, start = set(self._made.batches), self._made.log_start
+        self.bounds = {row[:2]: row[2:] for row in self._made.bounds}
+        self.ends = {
+            name: end._replace(physical_offset=min(max(0, end.physical_offset), start - 1))
+            for name, end in ends.items()
+            if start > 0 and name not in self.bounds and name[0] not in self._batches
+        }
+
+    def check(self, database: Path) -> list[Finding]:
+        """Compares the rows of the queues in a database with the log."""
+        return [Finding(*row) for row in self._made.check(database, self._databases)]
 
     def apply(self, queues: Kind | None, index: Kind | None) -> tuple[str, ...]:
         """Replaces the old by the new; gives the folders with the old."""
-        _native._check_owner(self._root, settings=self._given)  # noqa: SLF001 - our own
+        _native._check_owner(self._root, settings=self._settings)  # noqa: SLF001 - our own
         kept: list[str] = []
         try:
             # One by one: an error leaves those before it.
@@ -271,7 +261,7 @@ class _Work:
             if what:
                 if queues == "file":
                     yield self._replace(self._put_first)
-                yield mqstore.rebuild(self._root, what=what, config=self._given).quarantine
+                yield mqstore.rebuild(self._root, what=what, config=self._settings).quarantine
             gone = [FOLDERS[1]] if queues == "file" and is_apart else []
             if new or gone:
 
@@ -286,9 +276,8 @@ class _Work:
         """Replaces the folders that `build` puts, unless the log has grown meanwhile."""
 
         def put(staging: str) -> list[str]:
-            store = self._made.store
-            store.refresh()
-            if store.max_physical_offset != self._reach:
+            self._store.refresh()
+            if self._store.max_physical_offset != self._reach:
                 path = str(self._root / "lock")
                 what = "a process wrote to the store meanwhile; nothing was changed; stop it first"
                 raise StoreLockedError(f"{path}: {what}", path, None)
@@ -296,7 +285,7 @@ class _Work:
 
         now_ms = time.time_ns() // 1_000_000
         return _native._replace_folders(  # noqa: SLF001 - our own
-            self._root, build=put, now_ms=now_ms, settings=self._given
+            self._root, build=put, now_ms=now_ms, settings=self._settings
         )
 
     def _put_first(self, staging: Path) -> list[str]:
@@ -315,7 +304,7 @@ class _Work:
             database or self._root / FOLDERS[0],
             staging / "consumequeue",
             self.ends,
-            file_size=self._made.store.config.mapped_file_size_consume_queue or _PLAIN_SIZE,
+            file_size=self._store.config.mapped_file_size_consume_queue or _PLAIN_SIZE,
             with_rows=False,
         )
         if database is not None:
@@ -323,25 +312,45 @@ class _Work:
         return [f"consumequeue/{topic}" for topic in topics]
 
     def _queue_database(self, new: Path) -> Path:
-        made = self._made
-        if made.batches:
-            what = f"queues of batches, as of topic {min(made.batches)}, cannot lie in RocksDB"
+        if self._batches:
+            what = f"queues of batches, as of topic {min(self._batches)}, cannot lie in RocksDB"
             message = f"{self._root}: {what}; nothing was changed"
             raise UnsupportedError(message, what, str(self._root))
-        write_database(new, ("default", "offset"), _rows(made, self.ends))
-        if findings := made.check(new):
-            raise _does_not_hold(self._root, findings[0].message)
+        write_database(new, ("default", "offset"), self._rows())
+        if findings := self.check(new):
+            raise self._does_not_hold(findings[0].message)
         return new
 
+    def _rows(self) -> Iterator[Row]:
+        """The rows of all queues, from the log, and the ends of those without messages there."""
+        reach = 0
+        for name in sorted(self.bounds.keys() | self.ends.keys()):
+            number, end = self.bounds.get(name, (0, 0))
+            last = self.ends.get(name)
+            while number < end:
+                number, rows = self._made.rows(*name, number)
+                for key, value, at, place, behind in rows:
+                    yield "default", key, value
+                    last = End(place, at)
+                    reach = max(reach, behind)
+            if last is not None:
+                yield "offset", *_native._offset_row(*name, *last)  # noqa: SLF001 - our own
+        yield "offset", *_native._offset_row("CHECKPOINT_TOPIC", 0, reach, 0)  # noqa: SLF001 - our own
+
     def _index_database(self, new: Path) -> Path:
-        store = self._made.store
+        store = self._store
         write_database(new, ("default", "timer", "trans"), index_rows(store, self._root / DATABASE))
         found, last = count_index_rows(new, store.min_physical_offset)
         expected = sum_of_log(store, last)
         if found != expected:
             what = f"expected {expected.rows} rows of the index as of the log, found {found.rows}"
-            raise _does_not_hold(self._root, what)
+            raise self._does_not_hold(what)
         return new
+
+    def _does_not_hold(self, found: str) -> CorruptionError:
+        root = str(self._root)
+        message = f"{root}: the new rows do not hold against the log: {found}; nothing was changed"
+        return CorruptionError(message, root, 0, "rocksdb", "rows as of the log", found)
 
 
 def _partly(error: StoreError | OSError, kept: list[str]) -> StoreError:
@@ -358,32 +367,71 @@ def _partly(error: StoreError | OSError, kept: list[str]) -> StoreError:
     return type(error)(message, *error.args[1:])
 
 
-def _does_not_hold(root: Path, found: str) -> CorruptionError:
-    message = f"{root}: the new rows do not hold against the log: {found}; nothing was changed"
-    return CorruptionError(message, str(root), 0, "rocksdb", "rows as of the log", found)
+def write_database(folder: Path, families: tuple[str, ...], rows: Iterable[Row]) -> None:
+    """Writes a new database of column families, ``default`` first.
+
+    RocksDB 8.4 of a broker opens it: table format 5, and no file with options of a later release.
+
+    Raises:
+        StoreIOError: RocksDB cannot write.
+        UnsupportedError: The package ``rocksdict`` is not installed.
+    """
+    if not is_installed():
+        what = "writing RocksDB needs the package rocksdict"
+        raise UnsupportedError(f"{folder}: {what}: {INSTALL}", what, str(folder))
+    import rocksdict
+
+    options = _options(rocksdict)
+    options.create_if_missing(create_if_missing=True)
+    options.create_missing_column_families(create_missing_cfs=True)
+    options.set_error_if_exists(enabled=True)
+    left = iter(rows)
+    try:
+        others = {name: _options(rocksdict) for name in families}
+        database = rocksdict.Rdict(str(folder), options, column_families=others)
+        handles = {name: database.get_column_family_handle(name) for name in families}
+        unlogged = rocksdict.WriteOptions()
+        unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # an attribute
+        database.set_write_options(unlogged)
+        while batch := list(islice(left, _BATCH)):
+            together = rocksdict.WriteBatch(raw_mode=True)
+            for family, key, value in batch:
+                together.put(key, value, handles[family])
+            database.write(together, unlogged)
+        for name in families:
+            database.get_column_family(name).flush(wait=True)
+        database.close()
+    except Exception as error:
+        # The package raises `Exception` itself.
+        if type(error) is not Exception:
+            raise
+        raise StoreIOError(f"{folder}: RocksDB: {error}", None, str(folder), "write") from error
+    for pattern in _OURS:
+        for path in folder.glob(pattern):
+            path.unlink()
 
 
-def _rows(made: LogQueues, ends: Ends) -> Iterator[tuple[str, bytes, bytes]]:
-    """The rows of all queues, from the log, and the `ends` of those without messages there."""
-    reach = 0
-    for name in sorted(made.bounds.keys() | ends.keys()):
-        number, end = made.bounds.get(name, (0, 0))
-        last = ends.get(name)
-        while number < end:
-            number, rows = made.queues.rows(*name, number)
-            for key, value, at, place, behind in rows:
-                yield "default", key, value
-                last = End(place, at)
-                reach = max(reach, behind)
-        if last is not None:
-            yield "offset", *_native._offset_row(*name, *last)  # noqa: SLF001 - our own
-    yield "offset", *_native._offset_row("CHECKPOINT_TOPIC", 0, reach, 0)  # noqa: SLF001 - our own
+def _options(rocksdict: Any) -> Any:  # noqa: ANN401 - classes of a package that may be missing
+    table = rocksdict.BlockBasedOptions()
+    table.set_format_version(5)
+    table.set_checksum_type(rocksdict.ChecksumType.crc32c())
+    table.set_block_size(32 << 10)
+    table.set_bloom_filter(16, block_based=False)
+    options = rocksdict.Options(raw_mode=True)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    return options
 
 
 class _Findings:
     def __init__(self, root: Path) -> None:
         self.findings: list[Finding] = []
         self._root = root
+
+    def add_damage(self, severity: str, error: CorruptionError) -> None:
+        path = Path(error.path or self._root)
+        self.add("MQ-RDB-01", severity, path, error.expected, error.found)
 
     def add(self, code: str, severity: str, path: Path, expected: str, found: str) -> None:
         if sum(one.code == code for one in self.findings) == _MOST:
