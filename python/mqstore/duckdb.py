@@ -153,12 +153,10 @@ def _tree(condition: ds.Expression) -> Any:  # noqa: ANN401
 
     def node(kind: str, value: str) -> Any:  # noqa: ANN401
         match kind:
-            case "literal":
+            case "literal" | "options":
                 return batch.column(int(value))[0].as_py()
             case "field_ref":
                 return _Column(value)
-            case "options":
-                return batch.column(int(value))[0].as_py()
         inner = []
         for kind_of_inner, value_of_inner in tokens:
             if kind_of_inner == "end":

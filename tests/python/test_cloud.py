@@ -21,7 +21,7 @@ import mqstore.metrics
 from helpers.buckets import SECRET, SMALL, answers, compare, connect, count, nameless
 from helpers.golden import Case, case_names
 from helpers.stores import TINY
-from mqstore.files import remote, remote_url
+from mqstore.files import remote, remote_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -310,7 +310,7 @@ def test_an_offset_that_needs_a_failing_request_is_an_error(
     with mqstore.open(root, "a", config=TINY) as writer:
         writer.append("T", b"", queue_id=0, keys="k")
         writer.append_many(("U", b"") for _ in range(50))
-    monkeypatch.setattr(remote_url, "_FsspecObjects", Failing)
+    monkeypatch.setattr(remote_path, "_FsspecObjects", Failing)
     monkeypatch.setattr(remote, "_PAUSE_S", 0.0)
     store = mqstore.open(memory(root))
     with monkeypatch.context() as patch:
@@ -338,7 +338,7 @@ class Failing(remote._FsspecObjects):
 def test_requests_are_repeated(
     usual: Path, memory: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_url, "_FsspecObjects", Failing)
+    monkeypatch.setattr(remote_path, "_FsspecObjects", Failing)
     monkeypatch.setattr(remote, "_PAUSE_S", 0.0)
     compare(usual, memory(usual)).close()
     monkeypatch.setattr(Failing, "failures", 1 << 30)
@@ -412,7 +412,7 @@ def test_a_local_store_takes_no_cache(usual: Path, tmp_path: Path) -> None:
 def test_an_interrupt_ends_a_read(usual: Path, read: str) -> None:
     code = f"""
 import os, signal, time, mqstore
-from mqstore.files import remote, remote_url
+from mqstore.files import remote, remote_path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 store = mqstore.open({usual.as_uri()!r})
 def slow(self, *given):

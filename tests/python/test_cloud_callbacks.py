@@ -12,7 +12,7 @@ import pytest
 
 import mqstore
 from helpers.buckets import SMALL, asked
-from mqstore.files import remote, remote_url
+from mqstore.files import remote, remote_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def within(seconds: float, work: Callable[[], None]) -> None:
 def test_a_callback_may_use_its_own_handle(
     call: str, usual: Path, memory: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_url, "_FsspecObjects", Calling)
+    monkeypatch.setattr(remote_path, "_FsspecObjects", Calling)
     url = memory(usual)
 
     def work() -> None:

@@ -72,8 +72,7 @@ from mqstore.errors import (
     StoreError,
     wrong_setting,
 )
-from mqstore.files.layout import numbered
-from mqstore.files.log_files import log_folders, log_paths
+from mqstore.files.layout import log_folders, log_paths, numbered
 from mqstore.results import _Report
 from mqstore.store import has_scheme, settings_of
 

@@ -26,10 +26,9 @@ from mqstore.errors import (
     needs,
     wrong_setting,
 )
-from mqstore.files.durable import sync_up
-from mqstore.files.new_file import new_file
+from mqstore.files.durable import new_file, sync_up
 from mqstore.files.remote import IoCounts, _ObstoreObjects
-from mqstore.files.remote_url import objects_of
+from mqstore.files.remote_path import objects_of
 from mqstore.store import has_scheme
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from mqstore._names import queue_counts
 from mqstore.errors import StoreError
+from mqstore.topic import messages_of_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,6 @@ _MOST = 2**63 - 1
 _MOST_OF_KEY = 1_000
 _MOST_OF_QUEUES = 10_000
 _MOST_QUEUES = 256
-_MOST_READ, _MOST_READ_BYTES = 1_000, 4 << 20
 # Conditions that no scan takes: they are looked up in queues and index.
 _LOOKED_UP = ("keys", "queue_ids", "first_queue_offset", "last_queue_offset")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -164,23 +164,16 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
     if len(parts) > _MOST_QUEUES or sum(stop - first for _, first, stop in parts) > _MOST_OF_QUEUES:
         return None
     found: list[int] = []
-    for queue, at, stop in parts:
-        while at < stop:
-            most = min(stop - at, _MOST_READ)
-            read = store.read(
-                queue.topic, queue.queue_id, at, max_messages=most, max_bytes=_MOST_READ_BYTES
-            )
-            numbers = range(at, read.next_queue_offset)
-            own = [
-                message.queue_offset
-                for message in read.messages
-                if (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
-            ]
-            # Entries may lead nowhere, or lie in other places than their records' numbers.
-            if not numbers or len(read.messages) != len(numbers) or {*own} - {*numbers}:
+    for queue, first, stop in parts:
+        name, known = (queue.topic, queue.queue_id), len(found)
+        for number, message in enumerate(messages_of_queue(store, *name, first, stop), first):
+            # An entry may lie in another place than its record's number.
+            if (message.topic, message.queue_id) == name and message.queue_offset != number:
                 return None
-            found += [message.physical_offset for message in read.messages]
-            at = read.next_queue_offset
+            found.append(message.physical_offset)
+        # Others may lead nowhere.
+        if len(found) - known != stop - first:
+            return None
     return found
 
 

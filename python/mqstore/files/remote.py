@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import random
 import re
 import threading
 import time
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from mqstore.errors import NotAStoreError, StoreIOError, UnsupportedError
 from mqstore.files.object_cache import WalkedObjects
-from mqstore.files.request_threads import CALLED, ENDING, SIGNAL_CHECK_S, request_threads
 from mqstore.store import DATABASES
 
 if TYPE_CHECKING:
@@ -47,6 +47,55 @@ _LEFT_AHEAD_S = 30.0
 _PAGE = 1000
 """Objects that one list request names."""
 _STATUS = re.compile(r"status code: (\d{3})")
+_MOST_IN_FLIGHT = 32
+_LONGEST_EXIT_S = 5.0
+_SIGNAL_CHECK_S = 0.1
+"""Seconds that a wait for a request lasts at most before signals are handled."""
+_ENDING = threading.Event()
+_CALLED: set[object] = set()
+"""Waits of the extension for requests."""
+_was_used = False
+_is_forked = False
+_pool: ThreadPoolExecutor | None = None
+
+
+def _end() -> None:
+    """Ends requests before the interpreter does: a thread that it ends in the extension aborts."""
+    _ENDING.set()
+    end = time.monotonic() + _LONGEST_EXIT_S
+    were_any = bool(_CALLED)
+    while _CALLED and time.monotonic() < end:
+        time.sleep(_SIGNAL_CHECK_S / 10)
+    if were_any:
+        # Their callers return.
+        time.sleep(_SIGNAL_CHECK_S)
+
+
+def _forget() -> None:
+    global _is_forked
+    _is_forked = _was_used
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def request_threads() -> ThreadPoolExecutor:
+    """The threads that send requests."""
+    global _pool, _was_used
+    if _is_forked:
+        what = (
+            "this process was forked off one that had read behind a URL, and the network's threads "
+            "do not come back here; nothing was read: start processes with "
+            'multiprocessing.get_context("spawn") or "forkserver", and open the store there'
+        )
+        raise UnsupportedError(what, what, "")
+    if _ENDING.is_set():
+        raise OSError("not read: the interpreter ends")
+    if _pool is None:
+        _was_used = True
+        _pool = ThreadPoolExecutor(_MOST_IN_FLIGHT, "mqstore-io")
+        threading._register_atexit(_end)  # type: ignore[attr-defined]  # noqa: SLF001
+    return _pool
 
 
 class IoCounts(NamedTuple):
@@ -210,11 +259,11 @@ class _Objects:
         if not is_main and time.monotonic() - self._interrupted_s < _INTERRUPTED_S:
             # Its caller, which the interrupt ended, has begun to wait for this thread.
             interrupts -= 1
-        CALLED.add(call)
+        _CALLED.add(call)
         try:
             # A signal that comes just before an endless wait would not end it.
-            while looks < 2 and wait(futures, timeout=SIGNAL_CHECK_S).not_done:
-                looks += 2 * ENDING.is_set() or self._interrupts != interrupts
+            while looks < 2 and wait(futures, timeout=_SIGNAL_CHECK_S).not_done:
+                looks += 2 * _ENDING.is_set() or self._interrupts != interrupts
             if not all(future.done() for future in futures):
                 text = f"read {self.url}: an interrupt ended the call; nothing was changed"
                 raise StoreIOError(text, errno.EINTR, self.url, "read")  # noqa: TRY301
@@ -226,7 +275,7 @@ class _Objects:
                 future.cancel()
             raise
         finally:
-            CALLED.discard(call)
+            _CALLED.discard(call)
 
     def interrupted(self) -> None:
         """Ends the waits of other threads, since an interrupt ended the call that they work for."""
@@ -249,7 +298,7 @@ class _Objects:
                     )
                     if refused is not None:
                         what, status = str(refused), refused.status
-                    elif attempts < _ATTEMPTS and not ENDING.wait(pause * random.uniform(0.5, 1)):  # noqa: S311
+                    elif attempts < _ATTEMPTS and not _ENDING.wait(pause * random.uniform(0.5, 1)):  # noqa: S311
                         pause = min(pause * 2, _LONGEST_PAUSE_S)
                         continue
                     else:

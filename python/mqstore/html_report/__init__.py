@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore.errors import StoreIOError, needs
-from mqstore.files.new_file import new_file
+from mqstore.files.durable import new_file
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
 from mqstore.store import connect, local

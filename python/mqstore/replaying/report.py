@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from mqstore.errors import wrong_setting
-from mqstore.files.new_file import new_file
+from mqstore.files.durable import new_file
 from mqstore.results import _Report as Report
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import _native
-from mqstore.files.log_files import log_folders, log_paths
+from mqstore.files.layout import log_folders, log_paths
 from mqstore.rocksdb.reading import Databases, has_rows, is_database
 from mqstore.store import Store
 

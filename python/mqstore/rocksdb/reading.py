@@ -86,13 +86,13 @@ def is_database(folder: Path) -> bool:
 
 def was_database(folder: Path) -> bool:
     """Whether a folder holds a database, or what is left of one."""
-    files = _names(_files(folder)) if os.path.isdir(folder) else []  # noqa: PTH112
+    files = _files(folder) if os.path.isdir(folder) else ()  # noqa: PTH112
     return any(name == "CURRENT" or name.startswith("MANIFEST-") for name in files)
 
 
 def has_rows(folder: Path) -> bool:
     """Whether a database may have rows on disk."""
-    files = _files(folder)
+    files = _files(folder).items()
     return any(name.endswith(".sst") or (name.endswith(".log") and size) for name, size in files)
 
 
@@ -140,7 +140,7 @@ def read_rows(
                 next(frames)
             except (CorruptionError, StoreIOError):
                 # It counts only if the files stayed the same meanwhile.
-                if attempt + 1 == _ATTEMPTS or _names(_files(folder)) == _names(listed):
+                if attempt + 1 == _ATTEMPTS or _files(folder).keys() == listed.keys():
                     raise
                 continue
             with contextlib.closing(frames):
@@ -148,25 +148,21 @@ def read_rows(
             return
 
 
-def _files(folder: Path) -> list[tuple[str, int]]:
+def _files(folder: Path) -> dict[str, int]:
     """The files of a database and their lengths; links, pipes and folders are none."""
-    found = []
+    found = {}
     try:
         for name in sorted(path.name for path in folder.iterdir()):
             with contextlib.suppress(FileNotFoundError):
                 state = os.lstat(folder / name)
                 if S_ISREG(state.st_mode):
-                    found.append((name, state.st_size))
+                    found[name] = state.st_size
     except OSError as error:
         raise _refused(error, folder, "list") from error
     return found
 
 
-def _names(files: list[tuple[str, int]]) -> list[str]:
-    return [name for name, _ in files]
-
-
-def _copy(folder: Path, view: Path, files: list[tuple[str, int]]) -> None:
+def _copy(folder: Path, view: Path, files: dict[str, int]) -> None:
     """Makes a folder that RocksDB may open: tables are linked, as they never change."""
     current = b""
     with contextlib.suppress(FileNotFoundError), (folder / "CURRENT").open("rb") as file:
@@ -174,10 +170,10 @@ def _copy(folder: Path, view: Path, files: list[tuple[str, int]]) -> None:
     if not _CURRENT.fullmatch(current):
         raise _damaged(folder / "CURRENT", "the name of a MANIFEST file", repr(current))
     manifest = current.decode().strip()
-    if manifest not in dict(files):
+    if manifest not in files:
         raise _damaged(folder / manifest, "a file", "none")
     try:
-        for name, size in files:
+        for name, size in files.items():
             if name.endswith((".sst", ".blob")) or size > _COPIED:
                 (view / name).symlink_to((folder / name).absolute())
             elif name.endswith(".log") or name in ("CURRENT", "IDENTITY", manifest):

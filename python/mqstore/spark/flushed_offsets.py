@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import mqstore
 from mqstore.errors import ConfigError
 from mqstore.files.durable import sync
-from mqstore.files.log_files import log_folders, log_paths
+from mqstore.files.layout import log_folders, log_paths
 from mqstore.spark.roots import snapshot_of
 from mqstore.spark.stores import check_topics, find_stores, topic_names
 from mqstore.store import has_scheme

@@ -19,7 +19,7 @@ import mqstore
 from mqstore import _native
 from mqstore._names import nearest
 from mqstore.errors import ConfigError, OffsetOutOfRangeError
-from mqstore.files.log_files import log_folders, log_paths
+from mqstore.files.layout import log_folders, log_paths
 from mqstore.spark.flushed_offsets import Bounds, Reach
 from mqstore.spark.plan import LogRange
 from mqstore.spark.stores import (

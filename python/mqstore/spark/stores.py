@@ -19,7 +19,7 @@ import mqstore
 from mqstore import _native
 from mqstore._names import broker_of, nearest, table_names
 from mqstore.errors import ConfigError, MessageNotFoundError, NotAStoreError, StoreError
-from mqstore.files.log_files import log_folders, log_paths
+from mqstore.files.layout import log_folders, log_paths
 from mqstore.spark.roots import kept_path
 from mqstore.spark.values import EARLIEST, LATEST, topics_matching
 from mqstore.store import below, has_scheme, is_backup

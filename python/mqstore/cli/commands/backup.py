@@ -25,7 +25,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.cli.progress import progress
-from mqstore.files.new_file import new_file
+from mqstore.files.durable import new_file
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:

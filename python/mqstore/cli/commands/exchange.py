@@ -41,7 +41,7 @@ from mqstore.cli.output import (
     table_lines,
 )
 from mqstore.cli.progress import progress
-from mqstore.files.log_files import LogFiles, log_folders
+from mqstore.files.layout import LogFiles, log_folders
 from mqstore.store import _broker_conf, has_scheme, is_remote
 from mqstore.text import count_text, escape, size_text
 

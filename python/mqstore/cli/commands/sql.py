@@ -24,7 +24,7 @@ from mqstore.cli.options import SIZE, command, flag, option, read_argument, skip
 from mqstore.cli.output import Column, Output, OutputClosedError, Pager, note, on_terminal
 from mqstore.cli.progress import progress
 from mqstore.errors import needs
-from mqstore.files.new_file import new_file
+from mqstore.files.durable import new_file
 from mqstore.text import escape
 
 if TYPE_CHECKING:
