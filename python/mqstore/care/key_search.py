@@ -1,17 +1,51 @@
-"""Messages by key in several topics, through the index or in one pass over the log."""
+"""Messages by key or tags in several topics, through the index or in one pass over the log."""
 
 from __future__ import annotations
 
+import sys
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mqstore._native import parse_message_id
+from mqstore.errors import StoreError
+from mqstore.results import QueryResult
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mqstore import Store, StoredMessage
 
 _MOST_FOUND = 64
 # A longer part of the log that the index lacks is read once for all topics, not for each.
 _MOST_BEHIND = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """A key or tags to be looked up; ``None`` is no bound.
+
+    Attributes:
+        topics: The topics; all where empty.
+        key: The key, unique key or message id.
+        tags: The whole text of the tags, in place of a key.
+        begin_ms: First store time that counts.
+        end_ms: Last store time that counts.
+        exact: As for ``Store.query``.
+    """
+
+    topics: tuple[str, ...]
+    key: str | None
+    tags: str | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    exact: bool = True
+
+    def is_of(self, message: StoredMessage) -> bool:
+        """Whether a message has the key or the tags."""
+        if self.key is None:
+            return self.tags == message.tags
+        return self.key == message.unique_key or self.key in message.keys
 
 
 def topics_of(message: StoredMessage) -> tuple[str, ...]:
@@ -26,29 +60,72 @@ def unread_text(unread: Iterable[tuple[int, int]]) -> str:
     return f"; not read: physical offsets {parts}" if parts else ""
 
 
-def with_key(
-    store: Store, key: str, topics: Sequence[str]
-) -> tuple[list[StoredMessage], bool, set[tuple[int, int]]]:
-    """Returns the newest messages with a key or unique key.
+def index_covers(store: Store) -> bool:
+    """Whether the index leaves little of the log to be read beside it."""
+    return store.index_usable and (
+        store.max_physical_offset - store.dispatched_offset <= _MOST_BEHIND
+    )
 
-    Also whether there are more, and the parts of the log that could not be read.
+
+def with_key(store: Store, key: str, topics: Sequence[str]) -> QueryResult:
+    """Returns the newest messages with a key or unique key, of each topic at most 64.
+
+    Of all topics together it is as many, where the log is searched.
     """
-    found: dict[int, StoredMessage] = {}
-    truncated = False
-    unread: set[tuple[int, int]] = set()
-    behind = store.max_physical_offset - store.dispatched_offset
-    if store.index_usable and behind <= _MOST_BEHIND:
-        for topic in topics:
-            result = store.query(topic, key, max_messages=_MOST_FOUND)
-            truncated |= result.truncated
-            unread.update(result.unread)
-            found |= {message.physical_offset: message for message in result}
-        return list(found.values()), truncated, unread
-    every = store.scan(topics=list(topics), on_error="skip", decompress=False)
-    for message in every if topics else ():
-        if key == message.unique_key or key in message.keys:
-            found[message.physical_offset] = message
-            if len(found) > _MOST_FOUND:
-                del found[min(found)]
-                truncated = True
-    return list(found.values()), truncated, set(store._losses)  # noqa: SLF001
+    if topics and not index_covers(store):
+        return from_log(store, Sought(topics=tuple(topics), key=key), _MOST_FOUND)
+    results = [store.query(topic, key, max_messages=_MOST_FOUND) for topic in topics]
+    return merged(results, sys.maxsize)
+
+
+def merged(results: Sequence[QueryResult], most: int) -> QueryResult:
+    """The results of several topics as one, newest first."""
+    if len(results) == 1:
+        return results[0]
+    # A message in light queues is found in each of their topics.
+    messages = {message.physical_offset: message for result in results for message in result}
+    newest = sorted(messages.values(), key=lambda message: -message.physical_offset)
+    return QueryResult(
+        newest[:most],
+        truncated=len(newest) > most or any(result.truncated for result in results),
+        rejected_by_hash=sum(result.rejected_by_hash for result in results),
+        rejected_by_time=sum(result.rejected_by_time for result in results),
+        complete=all(result.complete for result in results),
+        unread=sorted({part for result in results for part in result.unread}),
+    )
+
+
+def from_log(
+    store: Store, what: Sought, most: int, advance: Callable[[int, int], object] | None = None
+) -> QueryResult:
+    """Searches the log in one pass, where the index would leave much of it to each topic."""
+    scan = store.scan(
+        topics=what.topics or None,
+        begin_ms=what.begin_ms,
+        end_ms=what.end_ms,
+        on_error="skip",
+        decompress=False,
+    )
+    begin = scan.physical_offset
+    newest: deque[StoredMessage] = deque(maxlen=most + 1)
+    for message in scan:
+        if advance is not None:
+            advance(scan.physical_offset - begin, scan.stop_physical_offset - begin)
+        if what.is_of(message):
+            newest.append(message)
+    messages = list(newest)[::-1]
+    return QueryResult(
+        messages[:most],
+        truncated=len(messages) > most,
+        complete=not (scan.skipped_ranges or store._losses),  # noqa: SLF001
+        unread=store._losses,  # noqa: SLF001
+    )
+
+
+def by_id(store: Store, text: str) -> StoredMessage | None:
+    """The message with this id; ``None`` where the text is no id, or that of no message."""
+    try:
+        message = store.get(parse_message_id(text).physical_offset)
+    except (StoreError, ValueError, IndexError, LookupError):
+        return None
+    return message if message.message_id == text.upper() else None

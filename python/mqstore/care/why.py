@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
 from mqstore._names import missing_topics, nearest, recent_keys, table_names, table_rows
-from mqstore.care.key_search import topics_of, unread_text, with_key
+from mqstore.care.key_search import by_id, topics_of, unread_text, with_key
 from mqstore.care.pending import DEAD_LETTER, OP_TOPICS, RETRY
-from mqstore.errors import MessageNotFoundError, StoreError
+from mqstore.errors import MessageNotFoundError
 from mqstore.results import _Report as Report
 from mqstore.store import connect
 from mqstore.text import time_text
@@ -251,11 +250,8 @@ class _Question:
     def named(self, key: str | None, message_id: str | None, topic: str | None) -> list[WhyAnswer]:
         """The answers for a key or an id."""
         name = str(message_id if key is None else key)
-        if message_id is not None:
-            with suppress(StoreError, ValueError):
-                found = [self.store.get(mqstore.parse_message_id(message_id).physical_offset)]
-                if found[0].message_id == message_id.upper():
-                    return self._families(found, {found[0].physical_offset})
+        if message_id is not None and (message := by_id(self.store, message_id)) is not None:
+            return self._families([message], {message.physical_offset})
         found = self._with_key(name, self.store.topics())
         if message_id is not None:
             found = [message for message in found if message.unique_key == name]
@@ -273,10 +269,10 @@ class _Question:
             )
         return self._families(found, None)
 
-    def _with_key(self, key: str, topics: Sequence[str]) -> list[StoredMessage]:
-        found, truncated, unread = with_key(self.store, key, topics)
-        self.truncated |= truncated
-        self.unread |= unread
+    def _with_key(self, key: str, topics: Sequence[str]) -> Sequence[StoredMessage]:
+        found = with_key(self.store, key, topics)
+        self.truncated |= found.truncated
+        self.unread.update(found.unread)
         return found
 
     def _families(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import mqstore
 from mqstore._names import nearest, recent_keys
-from mqstore.care.key_search import unread_text
+from mqstore.care.key_search import Sought, by_id, from_log, index_covers, merged, unread_text
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.exchange.matching import body_matches
@@ -21,7 +19,7 @@ from mqstore.topic import messages_of_queue
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator
 
     from mqstore import MessageScan, Store, StoredMessage
 
@@ -33,8 +31,6 @@ _MAY_BE_MORE = (
 )
 
 ID_LENGTHS = {32, 56}
-# A longer part of the log that the index lacks is read once for all topics, not for each.
-_MOST_BEHIND = 16 << 20
 _MOST_COUNTED = 1_000
 # Most that a key query gives, and how much of the log or of a queue is held to be turned round.
 _MOST_OF_A_KEY = 65_536
@@ -47,111 +43,32 @@ def may_be_more(result: QueryResult) -> str:
     return f"{_MAY_BE_MORE}{unread_text(result.unread)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sought:
-    """A key or tags to be looked up; ``None`` is no bound.
-
-    Attributes:
-        topics: The topics; all where empty.
-        key: The key, unique key or message id.
-        tags: The whole text of the tags, in place of a key.
-        begin_ms: First store time that counts.
-        end_ms: Last store time that counts.
-        exact: As for ``Store.query``.
-    """
-
-    topics: tuple[str, ...]
-    key: str | None
-    tags: str | None = None
-    begin_ms: int | None = None
-    end_ms: int | None = None
-    exact: bool = True
-
-    def is_of(self, message: StoredMessage) -> bool:
-        """Whether a message has the key or the tags."""
-        if self.key is None:
-            return self.tags == message.tags
-        return self.key == message.unique_key or self.key in message.keys
-
-
 def query(store: Store, what: Sought, most: int) -> QueryResult:
     """Returns the newest messages, at most so many, with a key or tags in any of the topics."""
     searched = what.topics or store.topics()
-    if len(searched) > 1 and what.exact and not _index_covers(store):
+    if (len(searched) > 1 and what.exact) and not (
+        index_covers(store) and index_files(root_of(store))
+    ):
         found = _from_log(store, what, most)
     else:
         names = ("tags", "begin_ms", "end_ms", "exact")
         asked: dict[str, Any] = {name: getattr(what, name) for name in names}
         results = [store.query(topic, what.key, max_messages=most, **asked) for topic in searched]
-        found = _merged(results, most)
+        found = merged(results, most)
     if what.key is None and what.exact and not found.complete:
         # The store reads no more than the newest gibibyte by itself.
         return _from_log(store, what, most)
     if found or not what.exact or what.key is None:
         return found
-    message = _by_id(store, what.key)
+    message = by_id(store, what.key)
     if message is None or (what.topics and message.topic not in what.topics):
         return found
     return QueryResult([message], complete=found.complete, unread=found.unread)
 
 
-def _merged(results: Sequence[QueryResult], most: int) -> QueryResult:
-    """The results of several topics as one, newest first."""
-    if len(results) == 1:
-        return results[0]
-    # A message in light queues is found in each of their topics.
-    messages = {message.physical_offset: message for result in results for message in result}
-    newest = sorted(messages.values(), key=lambda message: -message.physical_offset)
-    return QueryResult(
-        newest[:most],
-        truncated=len(newest) > most or any(result.truncated for result in results),
-        rejected_by_hash=sum(result.rejected_by_hash for result in results),
-        rejected_by_time=sum(result.rejected_by_time for result in results),
-        complete=all(result.complete for result in results),
-        unread=sorted({part for result in results for part in result.unread}),
-    )
-
-
-def _index_covers(store: Store) -> bool:
-    """Whether the index leaves little of the log to be read beside it."""
-    behind = store.max_physical_offset - store.dispatched_offset
-    return store.index_usable and bool(index_files(root_of(store))) and behind <= _MOST_BEHIND
-
-
 def _from_log(store: Store, what: Sought, most: int) -> QueryResult:
-    """Searches the log in one pass, where the index would leave much of it to each topic."""
-    scan = store.scan(
-        topics=what.topics or None,
-        begin_ms=what.begin_ms,
-        end_ms=what.end_ms,
-        on_error="skip",
-        decompress=False,
-    )
-    begin = scan.physical_offset
-    newest: deque[StoredMessage] = deque(maxlen=most + 1)
     with progress("reading the log") as advance:
-        for message in scan:
-            advance(scan.physical_offset - begin, scan.stop_physical_offset - begin)
-            if what.is_of(message):
-                newest.append(message)
-    messages = list(newest)[::-1]
-    return QueryResult(
-        messages[:most],
-        truncated=len(messages) > most,
-        complete=not (scan.skipped_ranges or store._losses),  # noqa: SLF001
-        unread=store._losses,  # noqa: SLF001
-    )
-
-
-def _by_id(store: Store, text: str) -> StoredMessage | None:
-    """The message with this id; ``None`` where the text is no id, or that of no message."""
-    if len(text) not in ID_LENGTHS:
-        return None
-    try:
-        message = store.get(mqstore.parse_message_id(text).physical_offset)
-    except (mqstore.StoreError, ValueError, IndexError, LookupError):
-        return None
-    return message if message.message_id == text.upper() else None
+        return from_log(store, what, most, advance)
 
 
 def index_reach(store: Store) -> dict[str, object]:
