@@ -80,7 +80,14 @@ class Topic:
             raise ValueError(expected("n", "0 or more", n))
         found: list[StoredMessage] = []
         for queue in self.queues:
-            found += self._latest_of(queue, n, tags)
+            newest: list[StoredMessage] = []
+            end, step = queue.max_offset, n
+            # Steps grow, as tags leave some out.
+            while end > queue.min_offset and len(newest) < n:
+                begin = max(queue.min_offset, end - step)
+                newest = [*self._of_queue(queue.queue_id, begin, end, tags), *newest]
+                end, step = begin, 2 * step
+            found += newest
         return heapq.nlargest(n, found, key=_place)
 
     def since(self, when: datetime | int, *, tags: str | None = None) -> Iterator[StoredMessage]:
@@ -140,16 +147,6 @@ class Topic:
         if message.topic == self._name:
             return message.queue_offset
         return dict(message.multi_dispatch).get(self._name, message.queue_offset)
-
-    def _latest_of(self, queue: QueueInfo, n: int, tags: str | None) -> list[StoredMessage]:
-        """The newest messages of one queue, read in steps that grow as tags leave some out."""
-        found: list[StoredMessage] = []
-        end, step = queue.max_offset, n
-        while n and end > queue.min_offset and len(found) < n:
-            begin = max(queue.min_offset, end - step)
-            found = [*self._of_queue(queue.queue_id, begin, end, tags), *found]
-            end, step = begin, 2 * step
-        return found[-n:] if n else []
 
     def _first_behind(self, queue: QueueInfo, physical_offset: int) -> int:
         def is_behind(at: int) -> bool:

@@ -300,9 +300,9 @@ def target_of(
         if storage_options is not None:
             raise ValueError("storage_options: expected None for a local path, which takes none")
         return _Folder(os.path.abspath(os.fspath(target)))  # noqa: PTH100 - no link is followed
-    url, objects = objects_of(target, None, storage_options)
+    objects = objects_of(target, None, storage_options)
     if not isinstance(objects, _ObstoreObjects):
-        raise _refused(url, "fsspec has no such call")
+        raise _refused(objects.url, "fsspec has no such call")
     return _Bucket(objects)
 
 

@@ -15,8 +15,16 @@ import msgspec
 import mqstore
 from mqstore._settings import OWN_FILE
 from mqstore.errors import ConfigError, CorruptionError, StoreIOError, wrong_setting
-from mqstore.exchange.formats import BATCH_ROWS, columns_of, need_pyarrow, writer
-from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
+from mqstore.exchange.formats import (
+    BATCH_ROWS,
+    FORMATS,
+    Format,
+    Manifest,
+    columns_of,
+    exported_settings,
+    need_pyarrow,
+    writer,
+)
 from mqstore.exchange.matching import Choice, check_choice
 from mqstore.files.durable import sync
 from mqstore.results import _Report
@@ -206,18 +214,17 @@ def _damage_file(folder: Path, on_error: str) -> Iterator[Callable[[Damage], obj
 def _copy_config(source: Path, target: Path) -> tuple[str, ...]:
     """The broker's JSON files, byte for byte; its own copies of them (``.bak``) stay behind."""
     target.mkdir()
-    if not (source / "config").is_dir():
-        return ()
+    config = source / "config"
     names = sorted(
         found.name
-        for found in (source / "config").iterdir()
+        for found in (config.iterdir() if config.is_dir() else ())
         if found.suffix == ".json"
         and found.name != OWN_FILE
         and found.is_file()
         and not found.is_symlink()
     )
     for name in names:
-        (target / name).write_bytes((source / "config" / name).read_bytes())
+        (target / name).write_bytes((config / name).read_bytes())
     return tuple(names)
 
 

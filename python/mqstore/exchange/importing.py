@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 from mqstore._native import import_messages
 from mqstore._settings import OWN_FILE
 from mqstore.errors import ConfigError, InvalidMessageError, StoreIOError
-from mqstore.exchange.formats import need_pyarrow, place_of, read_messages
-from mqstore.exchange.manifest import FORMATS, NAME, Format, Manifest
+from mqstore.exchange.formats import (
+    FORMATS,
+    NAME,
+    Manifest,
+    need_pyarrow,
+    place_of,
+    read_messages,
+)
 from mqstore.results import _Report
 from mqstore.store import local, settings_of
 
@@ -94,7 +100,7 @@ def import_store(
             text = f"source: {folder} is no export: there is no {NAME} in it"
             raise ConfigError(text, "source")
         manifest = Manifest.parse(folder / NAME, _read(folder / NAME))
-        kind, messages = manifest.format, folder / manifest.messages_file
+        kind, messages = manifest.format, folder / f"messages.{manifest.format}"
         if os.path.lexists(messages):
             _check_kind(messages, messages.lstat().st_mode)
         settings = dict(manifest.settings)
@@ -103,7 +109,11 @@ def import_store(
             base_offset = manifest.min_physical_offset
         files = _config_files(folder / "config")
     else:
-        kind, messages = _format_of(folder), folder
+        known = [one for one in FORMATS if folder.suffix == f".{one}"]
+        if not known:
+            text = f"source: {folder} is neither a folder nor a file .jsonl, .parquet or .arrow"
+            raise ConfigError(text, "source")
+        kind, messages = known[0], folder
         _check_kind(folder, folder.stat().st_mode)
         renumber = False
     need_pyarrow(kind)
@@ -164,11 +174,3 @@ def _check_kind(path: Path, mode: int) -> None:
             "put the file itself there"
         )
         raise ConfigError(text, "source")
-
-
-def _format_of(path: Path) -> Format:
-    for known in FORMATS:
-        if path.suffix == f".{known}":
-            return known
-    text = f"source: {path} is neither a folder nor a file .jsonl, .parquet or .arrow"
-    raise ConfigError(text, "source")

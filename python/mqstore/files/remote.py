@@ -7,6 +7,7 @@ wait for them.
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import random
@@ -286,27 +287,23 @@ class _Objects:
 
         def run() -> _T:
             url = f"{self.url}/{key}" if key else self.url
-            attempts, pause = 0, _PAUSE_S
-            while True:
-                attempts += 1
-                status = None
+            pause = _PAUSE_S
+            for attempts in itertools.count(1):
                 try:
                     return ask()
+                except _RefusedError as error:
+                    refused = error
                 except Exception as error:
-                    refused = (
-                        error if isinstance(error, _RefusedError) else self._refused(op, error)
-                    )
-                    if refused is not None:
-                        what, status = str(refused), refused.status
-                    elif attempts < _ATTEMPTS and not _ENDING.wait(pause * random.uniform(0.5, 1)):  # noqa: S311
+                    found = self._refused(op, error)
+                    may_repeat = found is None and attempts < _ATTEMPTS
+                    if may_repeat and not _ENDING.wait(pause * random.uniform(0.5, 1)):  # noqa: S311
                         pause = min(pause * 2, _LONGEST_PAUSE_S)
                         continue
-                    else:
-                        last = _first_part(error)
-                        what = f"asked {attempts} times, the last time: {last}"
+                    last = f"asked {attempts} times, the last time: {_first_part(error)}"
+                    refused = found or _RefusedError(last)
                 break
-            text = self._clean(f"{op} {url}: {what}; nothing was changed")
-            raise StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
+            text = self._clean(f"{op} {url}: {refused}; nothing was changed")
+            raise StoreIOError(text, {403: 13, 404: 2}.get(refused.status or 0), url, op)
 
         return run
 

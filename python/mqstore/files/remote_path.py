@@ -160,7 +160,8 @@ def remote_path(
     """
     options = dict(storage_options or {})
     folder, most_bytes = options.pop("cache_dir", None), options.pop("cache_bytes", _CACHE_BYTES)
-    url, objects = objects_of(path, storage, options)
+    objects = objects_of(path, storage, options)
+    url = objects.url
     if folder is not None:
         objects.cache = ObjectCache(str(folder), int(most_bytes), url)
     try:
@@ -179,8 +180,8 @@ def remote_path(
 
 def objects_of(
     path: str | os.PathLike[str], storage: object, storage_options: Mapping[str, Any] | None
-) -> tuple[str, _Objects]:
-    """Returns the URL of a store's root, and its objects.
+) -> _Objects:
+    """Returns the objects of a store.
 
     Args:
         path: A URL, or with `storage` a prefix.
@@ -238,7 +239,7 @@ def _secrets(options: Mapping[str, Any], is_inside: bool = False) -> list[str]: 
 
 def _by_obstore(
     url: str, scheme: str, rest: str, options: dict[str, Any], secrets: list[str]
-) -> tuple[str, _Objects]:
+) -> _Objects:
     from obstore import exceptions
     from obstore.store import from_url
 
@@ -257,13 +258,12 @@ def _by_obstore(
         )
     except exceptions.BaseError as error:
         raise ValueError(_first_part(error)) from None
-    prefix = prefix.strip("/")
-    return url.rstrip("/"), _ObstoreObjects(store, url.rstrip("/"), prefix, secrets)
+    return _ObstoreObjects(store, url.rstrip("/"), prefix, secrets)
 
 
 def _by_fsspec(
     url: str, scheme: str, _rest: str, options: dict[str, Any], secrets: list[str]
-) -> tuple[str, _Objects]:
+) -> _Objects:
     import fsspec
 
     if scheme not in fsspec.available_protocols():
@@ -277,10 +277,10 @@ def _by_fsspec(
     except ImportError as error:
         what = f"{scheme}:// is read by a package of fsspec that is not installed: {error}"
         raise UnsupportedError(f"{_shown(url)}: {what}", what, _shown(url)) from None
-    return url.rstrip("/"), _FsspecObjects(system, url.rstrip("/"), root, secrets)
+    return _FsspecObjects(system, url.rstrip("/"), root, secrets)
 
 
-def _given(prefix: str, storage: object, secrets: list[str]) -> tuple[str, _Objects]:
+def _given(prefix: str, storage: object, secrets: list[str]) -> _Objects:
     """A prefix of an object of the caller."""
     if "://" in prefix:
         raise ValueError(f"path: expected a prefix beside storage, got the URL {_shown(prefix)}")
@@ -295,13 +295,13 @@ def _given(prefix: str, storage: object, secrets: list[str]) -> tuple[str, _Obje
         kind = type(storage).__name__.lower().removesuffix("store")
         url = f"{kind}://{bucket}/{name}".rstrip("/")
         secrets += _secrets(dict(config))
-        return url, _ObstoreObjects(storage, url, name, secrets)
+        return _ObstoreObjects(storage, url, name, secrets)
     if hasattr(storage, "cat_file") and hasattr(storage, "find"):
         protocol = storage.protocol  # type: ignore[attr-defined]
         scheme = protocol if isinstance(protocol, str) else protocol[0]
         url = f"{scheme}://{prefix.rstrip('/')}"
         root = storage._strip_protocol(prefix)  # type: ignore[attr-defined]  # noqa: SLF001
         secrets += _secrets(dict(getattr(storage, "storage_options", {})))
-        return url, _FsspecObjects(storage, url, root, secrets)
+        return _FsspecObjects(storage, url, root, secrets)
     found = type(storage).__name__
     raise TypeError(f"storage: expected an obstore store or an fsspec file system, got {found}")

@@ -434,11 +434,8 @@ class InFlight:
 
     def _release_returned(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight or in hand."""
-        if len(queue.returned) == len(queue.waiting) and not queue.in_hand:
-            self._commit_and_release(key, queue)
-
-    def _commit_and_release(self, key: QueueKey, queue: TakenQueue) -> None:
-        """Lets other processes take a queue; what is done counts for them, too."""
+        if len(queue.returned) != len(queue.waiting) or queue.in_hand:
+            return
         if queue.has_progress or (not queue.waiting and queue.place != queue.began):
             self._advance(key, queue, queue.waiting.values())
             if not queue.has_progress or queue.has_unwritten:

@@ -255,12 +255,8 @@ class Replay:
                     journal.read()
                 journal.resume(store, selector.offsets)
                 before = journal.sent
-                work = Work(
-                    selector=selector,
-                    journal=journal,
-                    failed=self._failed,
-                    **self._arguments_of(Work),
-                )
+                made = {"selector": selector, "journal": journal, "failed": self._failed}
+                work = Work(**{**self._arguments_of(Work), **made})
                 found = self._send(work, journal) if given.apply else self._plan(work, journal)
             failures, rows = journal.failures.values(), work.refusals.values()
             return ReplayReport(
