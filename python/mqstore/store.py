@@ -355,7 +355,8 @@ def _open(
     broker_conf: str,
 ) -> Store:
     """One attempt; RocksDB is asked each time, as the last writer may have changed it."""
-    if _has_databases(path):
+    # Queues or the broker's tables may lie in RocksDB.
+    if any(Path(path, folder, "CURRENT").is_file() for folder in DATABASES):
         from mqstore.rocksdb import open_beside, refuse_lost_numbers
 
         if mode == "r":
@@ -396,11 +397,6 @@ def _is_own(root: str) -> bool:
     except (OSError, ValueError, LookupError, TypeError):
         return False
     return "delete_when" in kept
-
-
-def _has_databases(path: str | os.PathLike[str]) -> bool:
-    """Whether queues or the broker's tables lie in RocksDB."""
-    return any(Path(path, folder, "CURRENT").is_file() for folder in DATABASES)
 
 
 def _wants_database(config: ConfigLike) -> bool:

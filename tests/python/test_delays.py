@@ -15,8 +15,7 @@ from helpers.stores import TINY
 from helpers.waiting import wait_for_notes, wait_until
 from mqstore.groups import failed
 from mqstore.groups.delays import Delivery
-from mqstore.groups.failed import Failed, send_back, take_mail
-from mqstore.groups.schedule import SCHEDULE_TOPIC
+from mqstore.groups.failed import SCHEDULE_TOPIC, Failed, send_back, take_mail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import mqstore
 from mqstore import _native
 from mqstore._names import table_rows
 from mqstore.errors import CorruptionError
-from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms
+from mqstore.groups.failed import SCHEDULE_TOPIC, levels_ms
 from mqstore.results import _Report as Report
 from mqstore.store import below, connect, root_of
 from mqstore.topic import messages_of_queue

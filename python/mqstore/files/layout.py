@@ -208,17 +208,13 @@ class LogFiles:
 
     def has(self, entry: Place) -> bool:
         """Whether an entry leads to a whole record of its size."""
-        try:
-            message = mqstore.decode(self._read(entry))
-        except (mqstore.StoreError, ValueError):
-            return False
-        found = message.store_size, message.physical_offset
-        return found == (entry.store_size, entry.physical_offset)
+        found = self.record(entry)
+        return found is not None and found.store_size == entry.store_size
 
-    def damaged(self, entry: Place) -> StoredMessage | None:
-        """The record that an entry leads to where only its body is damaged."""
+    def record(self, entry: Place, *, verify_crc: bool = True) -> StoredMessage | None:
+        """The record that an entry leads to; without `verify_crc` its body may be damaged."""
         try:
-            message = mqstore.decode(self._read(entry), verify_crc=False)
+            message = mqstore.decode(self._read(entry), verify_crc=verify_crc)
         except (mqstore.StoreError, ValueError):
             return None
         return message if message.physical_offset == entry.physical_offset else None

@@ -28,8 +28,7 @@ from mqstore.errors import (
     damaged,
     expected,
 )
-from mqstore.groups.failed import append_but_refused, take_mail
-from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms, without
+from mqstore.groups.failed import SCHEDULE_TOPIC, append_but_refused, levels_ms, take_mail, without
 
 if TYPE_CHECKING:
     from mqstore._native import AppendResult, StoredMessage

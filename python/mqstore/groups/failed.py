@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mqstore import _native
 from mqstore._native import decode
+from mqstore._settings import DEFAULTS
 from mqstore.errors import (
     ConfigError,
     CorruptionError,
@@ -32,7 +33,6 @@ from mqstore.errors import (
     StorePoisonedError,
     expected,
 )
-from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 16
 """RocketMQ's default (``SubscriptionGroupConfig.retryMaxTimes``)."""
 
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
 _T = TypeVar("_T")
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FOLDER = "mqstore.failed"
 _LONGEST_PROPERTIES = 2**15 - 1
 _MOST_TIMES = 2**31 - 1
@@ -52,6 +55,18 @@ _GROUP = re.compile(r"[%|\w-]{1,248}", re.ASCII)
 _LONG_S = 60
 _NUMBERS = itertools.count()
 _LOG = logging.getLogger("mqstore")
+
+
+def levels_ms(store: Store) -> list[int]:
+    """Milliseconds of each delay level, from level 1 on."""
+    text = store.config.message_delay_level or str(DEFAULTS["message_delay_level"])
+    return [int(level[:-1]) * _UNITS_MS[level[-1]] for level in text.split()]
+
+
+def without(raw_properties: bytes, *names: bytes) -> bytes:
+    """A property block without some properties."""
+    pairs = [pair for pair in raw_properties.split(b"\x02") if pair]
+    return b"".join(pair + b"\x02" for pair in pairs if pair.split(b"\x01", 1)[0] not in names)
 
 
 class Failed(NamedTuple):
@@ -279,7 +294,7 @@ def _read_note(note: Path) -> tuple[str, list[Any]]:
 
 
 def _take(store: Store, note: Path) -> int:
-    failed, places, whole = [], [], True
+    failed, places = [], []
     try:
         group, rows = _read_note(note)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -293,7 +308,6 @@ def _take(store: Store, note: Path) -> int:
         except (LookupError, TypeError, ValueError, ArithmeticError, CorruptionError) as error:
             shown = row.get("place", row) if isinstance(row, dict) else row
             _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, error)
-            whole = False
     # First, so that a folder that others own cannot give the same messages again and again.
     note = note.rename(note.with_suffix(".taken"))
     longest = len(levels_ms(store))
@@ -307,8 +321,8 @@ def _take(store: Store, note: Path) -> int:
         left = [rows[place] for place in sorted(kept)]
         _write_note(note, group, left)
         raise done.error
-    if whole and not done.refused:
-        note.unlink()
-    else:
+    if kept:
         note.rename(note.with_suffix(".bad"))
+    else:
+        note.unlink()
     return done.settled - len(done.refused)

@@ -20,9 +20,8 @@ from mqstore.errors import (
     expected,
 )
 from mqstore.groups.delays import level_for, milliseconds, seconds_or_ever
-from mqstore.groups.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
+from mqstore.groups.failed import MAX_ATTEMPTS, Failed, check_delivery, levels_ms, send_back
 from mqstore.groups.in_flight import Asked, InFlight, TakenQueue
-from mqstore.groups.schedule import levels_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

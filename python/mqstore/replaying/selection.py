@@ -17,7 +17,7 @@ from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 from mqstore.exchange.matching import OF_BROKER, Choice, body_matches
 from mqstore.exchange.narrowing import has_all_queues, offsets_of_keys
-from mqstore.groups.schedule import SCHEDULE_TOPIC
+from mqstore.groups.failed import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import re

@@ -63,8 +63,10 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
         return Store(path, "r", settings)
     aside = tempfile.mkdtemp(prefix="mqstore-")
     try:
-        writers = (write_queues, write_tables)
-        written = [_is_written(write, root, Path(aside), settings) for write in writers]
+        writers = {"consumequeue": write_queues, "config": write_tables}
+        written = [
+            _is_written(write, root, Path(aside, name), settings) for name, write in writers.items()
+        ]
         other = KeyIndex(root.absolute(), RocksDBWarning) if is_database(root / DATABASE) else None
         more = aside if any(written) else None
         store = Store(path, "r", settings, aside=more, other_index=other)
@@ -135,19 +137,14 @@ def count_rows(root: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
     return {name: dict(counts) for name, counts in rows}
 
 
-def _is_written(write: _Writer, root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
-    part = Path(tempfile.mkdtemp(dir=aside))
+def _is_written(write: _Writer, root: Path, folder: Path, settings: Mapping[str, object]) -> bool:
     try:
-        written = write(root, part, settings)
+        return write(root, folder, settings)
     except (CorruptionError, UnsupportedError, OSError) as error:
         # A part of the rows says less than none.
         warnings.warn(str(error), RocksDBWarning, stacklevel=4)
-        shutil.rmtree(part)
+        shutil.rmtree(folder, ignore_errors=True)
         return False
-    for made in part.iterdir():
-        made.rename(aside / made.name)
-    part.rmdir()
-    return written
 
 
 def _remove(folder: str, pid: int) -> None:

@@ -90,7 +90,7 @@ def write_files(
     )
 
 
-def write_queues(root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
+def write_queues(root: Path, files: Path, settings: Mapping[str, object]) -> bool:
     """Writes files of the queues that a store has in RocksDB only; says whether there are any.
 
     Of a short log only the ends of queues without messages are written: the reader gets the rest
@@ -111,7 +111,6 @@ def write_queues(root: Path, aside: Path, settings: Mapping[str, object]) -> boo
     with_rows = length > FROM_LOG or has_files
     if not with_rows:
         ends = _before(start, ends)
-    files = aside / "consumequeue"
     return write_files(folder, files, ends, file_size=FILE_SIZE, with_rows=with_rows)
 
 

@@ -88,13 +88,13 @@ def _newer_tables(root: Path) -> Iterator[tuple[str, Table]]:
             yield name, table
 
 
-def write_tables(root: Path, aside: Path, _: Mapping[str, object]) -> bool:
+def write_tables(root: Path, config: Path, _: Mapping[str, object]) -> bool:
     """Writes the tables as JSON files, unless the store has a newer file of the same."""
     written = False
     for name, table in _newer_tables(root):
-        (aside / "config").mkdir(parents=True, exist_ok=True)
+        config.mkdir(exist_ok=True)
         with _checked(root / "config", name.encode()):
-            (aside / "config" / name).write_text(json.dumps(table), encoding="utf-8")
+            (config / name).write_text(json.dumps(table), encoding="utf-8")
         written = True
     return written
 

@@ -427,7 +427,7 @@ def _lost_of_queue(folder: Path, log: LogFiles) -> Iterator[Lost]:
     for entry in queue.entries(queue.min_offset, queue.max_offset):
         if entry.physical_offset < log.begin or log.has(entry):
             continue
-        found = log.damaged(entry)
+        found = log.record(entry, verify_crc=False)
         yield Lost(
             folder.parent.name,
             int(folder.name),
