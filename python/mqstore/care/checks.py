@@ -19,7 +19,7 @@ from mqstore.store import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from mqstore.config import ConfigLike
@@ -54,14 +54,6 @@ def _of_copy(command: str, url: RemotePath) -> str:
     scheme, _, rest = url.partition("://")
     # A folder beside a root of one name has one slash.
     return command.replace(str(url), url.name).replace(f"{scheme}:/{rest}", url.name)
-
-
-def _all_of_copy(commands: Sequence[str], url: RemotePath) -> list[str]:
-    """The commands, behind the one that makes the copy."""
-    if not commands:
-        return []
-    copied = f"# copy all below {url} to the folder {url.name}, with the tools of the object store"
-    return [copied, *(_of_copy(command, url) for command in commands)]
 
 
 def verify(
@@ -160,7 +152,13 @@ def doctor(
     if is_remote(path):
         # Cures change files, so they are those of a copy.
         rows = [(*row[:4], row[4] and _of_copy(row[4], path), *row[5:]) for row in rows]
-        cures = {name: _all_of_copy(lines, path) for name, lines in cures.items()}
+        to_copy = (
+            f"# copy all below {path} to the folder {path.name}, with the tools of the object store"
+        )
+        cures = {
+            name: [to_copy, *(_of_copy(line, path) for line in lines)] if lines else []
+            for name, lines in cures.items()
+        }
     return DoctorReport.made_of(
         {**verdict, **cures},
         path=str(path),

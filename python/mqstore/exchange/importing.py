@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING
 from mqstore._native import import_messages
 from mqstore._settings import OWN_FILE
 from mqstore.errors import ConfigError, InvalidMessageError, StoreIOError
-from mqstore.exchange.formats import (
-    FORMATS,
-    NAME,
-    Manifest,
-    need_pyarrow,
-    place_of,
-    read_messages,
-)
+from mqstore.exchange.formats import FORMATS, NAME, Manifest, need_pyarrow, place_of, read_messages
 from mqstore.results import _Report
 from mqstore.store import local, settings_of
 

@@ -413,16 +413,15 @@ class _ObstoreObjects(_Objects):
     def _refused(self, op: str, error: Exception) -> _RefusedError | None:
         from obstore import exceptions
 
-        if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
-            status = 404
-        elif isinstance(error, exceptions.PreconditionError):
-            status = 412
-        elif isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
-            status = 403
-        else:
-            # A list request has no errors of its own.
-            found = _STATUS.search(str(error))
-            status = int(found[1]) if found else 0
+        kinds: dict[int, tuple[type[Exception], ...]] = {
+            404: (exceptions.NotFoundError, FileNotFoundError),
+            412: (exceptions.PreconditionError,),
+            403: (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError),
+        }
+        # A list request has no errors of its own.
+        found = _STATUS.search(str(error))
+        named = (status for status, kind in kinds.items() if isinstance(error, kind))
+        status = next(named, int(found[1]) if found else 0)
         if status in (401, 403):
             return _RefusedError(_denied(op), 403)
         if status == 404:

@@ -35,18 +35,11 @@ __all__ = ["RemotePath", "objects_of", "remote_path"]
 _CACHE_BYTES = 16 << 30
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
+_CLIENT_FLAGS = ("allow_http", "allow_invalid_certificates", "http1_only", "http2_only")
 _CLIENT_OPTIONS = (
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "http1_only",
-    "http2_only",
-    "pool_idle_timeout",
-    "pool_max_idle_per_host",
-    "proxy_url",
-    "read_timeout",
-    "timeout",
-    "user_agent",
+    *_CLIENT_FLAGS,
+    *("connect_timeout", "read_timeout", "timeout", "proxy_url", "user_agent"),
+    *("pool_idle_timeout", "pool_max_idle_per_host"),
 )
 _SECRET = re.compile("key|token|secret|pass|sas|credential|signature|account", re.IGNORECASE)
 _SECRETS_OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
@@ -246,7 +239,7 @@ def _by_obstore(
     client = dict(options.pop("client_options", {}))
     client |= {name: options.pop(name) for name in _CLIENT_OPTIONS if name in options}
     client.setdefault("connect_timeout", "5 seconds")
-    for name in ("allow_http", "allow_invalid_certificates", "http1_only", "http2_only"):
+    for name in _CLIENT_FLAGS:
         if isinstance(client.get(name), str):
             client[name] = client[name].lower() in ("1", "true", "yes")
     # Requests are repeated here, where an exit ends it.

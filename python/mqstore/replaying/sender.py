@@ -130,12 +130,7 @@ class Sender:
     """
 
     def __init__(
-        self,
-        target: Target,
-        *,
-        dropped: Iterable[str],
-        broker: str = "",
-        keeps_queue: bool = True,
+        self, target: Target, *, dropped: Iterable[str], broker: str = "", keeps_queue: bool = True
     ) -> None:
         access, secret = target.secrets()
         class_path = target.class_path()
