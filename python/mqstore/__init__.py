@@ -105,8 +105,6 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigWarning, StoreConfig
     from mqstore.database import sql
     from mqstore.exchange.copying import CopyReport, Difference, DiffReport, QueueDiff, copy, diff
-    from mqstore.exchange.exporting import ExportReport, export_store
-    from mqstore.exchange.importing import ImportReport, import_store
     from mqstore.exchange.matching import LeftAsIs
     from mqstore.exchange.salvaging import (
         PassedOver,
@@ -116,6 +114,7 @@ if TYPE_CHECKING:
         SalvageReport,
         salvage,
     )
+    from mqstore.exchange.transfer import ExportReport, ImportReport, export_store, import_store
     from mqstore.files.remote import IoCounts
     from mqstore.groups.group import ConsumerGroup
     from mqstore.groups.processing import Processed
@@ -295,12 +294,11 @@ __getattr__ = lazily(
         "config": "ConfigWarning StoreConfig",
         "database": "sql",
         "exchange.copying": "CopyReport DiffReport Difference QueueDiff copy diff",
-        "exchange.exporting": "ExportReport export_store",
-        "exchange.importing": "ImportReport import_store",
         "exchange.matching": "LeftAsIs",
         "exchange.salvaging": (
             "PassedOver SalvageConflict SalvageProblem SalvageReport SalvagedFile salvage"
         ),
+        "exchange.transfer": "ExportReport ImportReport export_store import_store",
         "files.remote": "IoCounts",
         "groups.group": "ConsumerGroup",
         "groups.processing": "Processed",

@@ -16,9 +16,9 @@ from mqstore.exchange.matching import (
     check_rules,
     default_rules,
     left_as_is,
+    load_rules,
     survey,
 )
-from mqstore.exchange.redaction import load_rules
 from mqstore.results import _Report
 from mqstore.store import connect, connect_each, local, settings_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mqstore.config import ConfigLike
-    from mqstore.exchange.redaction import Rules
+    from mqstore.exchange.matching import Rules
 
 
 @dataclass(frozen=True, slots=True)

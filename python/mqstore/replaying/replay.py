@@ -25,10 +25,9 @@ from mqstore.errors import StoreError, wrong_setting
 from mqstore.exchange.matching import OF_DEAD_LETTERS
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import FirstMessage, ReplayReport, ReplayTopic, read_failures
-from mqstore.replaying.run import Pace, Run, Ways
+from mqstore.replaying.run import Pace, Run, Ways, Work
 from mqstore.replaying.selection import DROPPED, REFUSED, Selection, Selector
 from mqstore.replaying.sender import Sender, Target
-from mqstore.replaying.work import Work
 from mqstore.store import connect, is_remote
 from mqstore.text import count_text
 
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 
     from mqstore import Store
     from mqstore.config import ConfigLike
+    from mqstore.replaying.run import Transform
     from mqstore.replaying.selection import Refused
-    from mqstore.replaying.work import Transform
 
 INTERRUPTED = "interrupted"
 # Messages that a dry run shows.
