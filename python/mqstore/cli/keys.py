@@ -7,7 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mqstore._names import nearest, recent_keys
-from mqstore.care.key_search import Sought, by_id, from_log, index_covers, merged, unread_text
+from mqstore.care.key_search import Sought as Sought
+from mqstore.care.key_search import by_id, from_log, index_covers, merged, unread_text
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.exchange.matching import body_matches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -17,34 +17,15 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-FailureKind = Literal[
-    "no-topic",
-    "no-queue",
-    "no-group",
-    "no-permission",
-    "dead-letter",
-    "flow-control",
-    "disk-full",
-    "not-writable",
-    "unreachable",
-    "empty-body",
-    "refused",
-    "broker-error",
-]
 # A kind of failure ends the run, is tried again later, or passes to the next message.
-ACTIONS: dict[FailureKind, Literal["stop", "later", "skip"]] = {
-    "no-topic": "stop",
-    "no-queue": "later",
-    "no-group": "stop",
-    "no-permission": "stop",
-    "dead-letter": "stop",
-    "flow-control": "later",
-    "disk-full": "stop",
-    "not-writable": "stop",
-    "unreachable": "later",
-    "empty-body": "skip",
-    "refused": "skip",
-    "broker-error": "later",
+_Stop = Literal["no-topic", "no-group", "no-permission", "dead-letter", "disk-full", "not-writable"]
+_Later = Literal["no-queue", "flow-control", "unreachable", "broker-error"]
+_Skip = Literal["empty-body", "refused"]
+FailureKind = Literal[_Stop, _Later, _Skip]
+_Action = Literal["stop", "later", "skip"]
+_KINDS: dict[_Action, Any] = {"stop": _Stop, "later": _Later, "skip": _Skip}
+ACTIONS: dict[FailureKind, _Action] = {
+    kind: action for action, kinds in _KINDS.items() for kind in get_args(kinds)
 }
 
 

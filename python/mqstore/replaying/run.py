@@ -34,22 +34,19 @@ _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
 # Failures of one message, which the others do not wait for in their order; as in Java.
 _OF_ONE = ("empty-body", "refused")
-_CODES: dict[int, FailureKind] = {
-    2: "flow-control",
-    215: "flow-control",
-    11: "not-writable",
-    16: "no-permission",
-    17: "no-topic",
-    10005: "no-topic",
-    -2: "no-queue",
-    -3: "dead-letter",
-    26: "no-group",
-    13: "refused",
-    10001: "unreachable",
-    10002: "unreachable",
-    10003: "unreachable",
-    10004: "unreachable",
+# RocketMQ's codes, and those of our client, by their meaning.
+_MEANINGS: dict[FailureKind, tuple[int, ...]] = {
+    "flow-control": (2, 215),
+    "not-writable": (11,),
+    "no-permission": (16,),
+    "no-topic": (17, 10005),
+    "no-queue": (-2,),
+    "dead-letter": (-3,),
+    "no-group": (26,),
+    "refused": (13,),
+    "unreachable": (10001, 10002, 10003, 10004),
 }
+_CODES = {code: kind for kind, codes in _MEANINGS.items() for code in codes}
 _PERMISSION = re.compile("AclException|Authenticat|Authoriz|No accessKey|[Cc]heck signature")
 _DISK = re.compile(r"[0-9]\.[0-9]+")
 # A broker takes no messages from this use of its disk on (`diskSpaceWarningLevelRatio`).
