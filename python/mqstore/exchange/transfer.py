@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Literal
 
-    from mqstore import Damage, Store
+    from mqstore import Store
     from mqstore.config import ConfigLike
 
 # As for the files of a store, below ``config`` and above.
@@ -185,15 +185,18 @@ def _write(
         **filters,
     )
     messages = written = ranges = lost = 0
-    with (
-        writer(format, folder / f"messages.{format}", scan) as pieces,
-        _damage_file(folder, on_error) as report,
-    ):
+    with ExitStack() as stack:
+        pieces = stack.enter_context(writer(format, folder / f"messages.{format}", scan))
+        # There is no such file unless damage is reported.
+        is_reported = on_error == "report"
+        report = stack.enter_context((folder / "damage.jsonl").open("xb")) if is_reported else None
         for count, size, damages in pieces:
             messages, written, ranges = messages + count, written + size, ranges + len(damages)
             for damage in damages:
                 lost += damage.length
-                report(damage)
+                if report is not None:
+                    row = {name: getattr(damage, name) for name in damage.__match_args__}
+                    report.write(msgspec.json.encode(row) + b"\n")
             advance(min(written + lost, total), total)
     advance(total, total)
     is_cut = store._leaves_out_last or store._losses  # noqa: SLF001
@@ -210,19 +213,6 @@ def _write(
         written_by=mqstore.__version__,
     )
     return manifest, ranges, lost
-
-
-@contextmanager
-def _damage_file(folder: Path, on_error: str) -> Iterator[Callable[[Damage], object]]:
-    """Writes damage to ``damage.jsonl``; there is no such file unless damage is reported."""
-    if on_error != "report":
-        yield lambda _damage: None
-        return
-    encode = msgspec.json.Encoder().encode
-    with (folder / "damage.jsonl").open("xb") as file:
-        yield lambda damage: file.write(
-            encode({name: getattr(damage, name) for name in damage.__match_args__}) + b"\n"
-        )
 
 
 def _copy_config(source: Path, target: Path) -> tuple[str, ...]:
