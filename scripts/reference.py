@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 from functools import partial, reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,8 @@ import click
 from mqstore import _native
 from mqstore._settings import SETTINGS, Choice, Flag, Number, Text
 from mqstore.cli import command
-from mqstore.spark.options import OPTIONS
+from mqstore.spark.options import OPTIONS, WRITE_OPTIONS, ReadOptions, WriteOptions
 from mqstore.spark.values import BATCH, LOG, STREAM, Option
-from mqstore.spark.write_options import WRITE_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -84,8 +84,21 @@ def where(row: Option) -> str:
     return ", ".join(["batch", *(["streams"] if row.where != BATCH else []), *structures])
 
 
+def meanings(kind: type) -> dict[str, tuple[str, str]]:
+    """The meaning of each option, and that in a stream, by its field: the text below that."""
+    (fields,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    texts = {}
+    for field, below in pairwise(fields.body if isinstance(fields, ast.ClassDef) else ()):
+        match field, below:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                meaning, _, in_streams = " ".join(text.split()).partition(" In streams: ")
+                texts[name] = meaning, in_streams
+    return texts
+
+
 def options() -> str:
     """The options of reads and streams."""
+    texts = meanings(ReadOptions)
     return table(
         ("option", "works in", "example", "default", "meaning"),
         *(
@@ -96,7 +109,7 @@ def options() -> str:
                 default(row),
                 "streams only: see [spark-jobs.md](spark-jobs.md#streams)"
                 if row.where == STREAM
-                else row.meaning,
+                else texts[row.field][0],
             )
             for row in OPTIONS.values()
         ),
@@ -105,20 +118,24 @@ def options() -> str:
 
 def stream_options() -> str:
     """The options that only streams have, and those that mean something else there."""
-    rows = [row for row in OPTIONS.values() if row.where == STREAM or row.in_streams]
-    rows.sort(key=lambda row: bool(row.in_streams))
+    texts = meanings(ReadOptions)
+    rows = [row for row in OPTIONS.values() if row.where == STREAM or texts[row.field][1]]
+    rows.sort(key=lambda row: bool(texts[row.field][1]))
     return table(
         ("option", "default", "meaning"),
-        *((f"`{row.name}`", default(row), row.in_streams or row.meaning) for row in rows),
+        *(
+            (f"`{row.name}`", default(row), texts[row.field][1] or texts[row.field][0])
+            for row in rows
+        ),
     )
 
 
 def write_options() -> str:
     """The options of writes."""
-    rows = WRITE_OPTIONS.values()
+    rows, texts = WRITE_OPTIONS.values(), meanings(WriteOptions)
     return table(
         ("option", "default", "meaning"),
-        *((f"`{row.name}`", default(row), row.meaning) for row in rows),
+        *((f"`{row.name}`", default(row), texts[row.field][0]) for row in rows),
     )
 
 

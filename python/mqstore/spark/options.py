@@ -1,8 +1,9 @@
 """The options of the format ``mqstore``: one row each, and the checks across them.
 
-A row drives an option's name, parsing, default, errors and its line in ``docs/spark.md`` or
-``docs/spark-jobs.md``, which `make reference` writes. Everything is checked in the driver. Parsed
-options hold primitives only, so that they travel to workers; nothing here needs Spark.
+A row drives an option's name, parsing, default and errors. With the text below it, it is a line of
+``docs/spark.md`` or ``docs/spark-jobs.md``, which `make reference` writes. Everything is checked in
+the driver. Parsed options hold primitives only, so that they travel to workers; nothing here needs
+Spark.
 """
 
 from __future__ import annotations
@@ -18,16 +19,7 @@ from typing import Any, Final, Literal, Self
 from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
 from mqstore.spark import values
 from mqstore.spark.roots import root_at
-from mqstore.spark.values import (
-    BATCH,
-    EARLIEST,
-    LOG,
-    STREAM,
-    Option,
-    QueueOffset,
-    option,
-    options_of,
-)
+from mqstore.spark.values import BATCH, EARLIEST, LOG, STREAM, QueueOffset, option, options_of
 from mqstore.text import parse_time
 
 TABLES: Final = (*LOG, "consumequeue", "index", "files", "checkpoint", "offsets", "damage")
@@ -56,49 +48,32 @@ class ReadOptions:
         ending_at_earliest: Whether ``endingOffsets`` is the word ``earliest``.
     """
 
+    path: str | None = option("path", str, example="/data/broker-a/store")
+    """set by `load(path)`"""
     paths: tuple[str, ...] = option(
-        "paths",
-        values.read_texts,
-        default=(),
-        example='["/data/a/store", "/data/b/store"]',
-        meaning="set by `load([path, path])`: a JSON array",
+        "paths", values.read_texts, default=(), example='["/data/a/store", "/data/b/store"]'
     )
+    """set by `load([path, path])`: a JSON array"""
     topics: tuple[str, ...] | None = _of_queues(
-        "topics",
-        values.read_names,
-        also=("subscribe",),
-        example="orders,payments",
-        meaning="only these topics",
+        "topics", values.read_names, also=("subscribe",), example="orders,payments"
     )
+    """only these topics"""
     topic_pattern: str | None = _of_queues(
-        "topicPattern",
-        values.read_pattern,
-        also=("subscribePattern",),
-        example="orders-.*",
-        meaning="only topics that the regular expression (RE2 syntax: no look-around, no "
-        "back-references) matches from end to end",
+        "topicPattern", values.read_pattern, also=("subscribePattern",), example="orders-.*"
     )
+    """only topics that the regular expression (RE2 syntax: no look-around, no back-references)
+    matches from end to end
+    """
     queues: tuple[tuple[str, tuple[int, ...]], ...] | None = _of_queues(
-        "queues",
-        values.read_queues,
-        also=("assign",),
-        example='{"orders": [0, 1]}',
-        meaning="only these queues",
+        "queues", values.read_queues, also=("assign",), example='{"orders": [0, 1]}'
     )
-    tags: str | None = _narrowing(
-        "tags",
-        values.read_tags,
-        kept=True,
-        example="paid || refunded",
-        meaning="a tag expression, as consumers write it, or a list: any of these tags",
-    )
+    """only these queues"""
+    tags: str | None = _narrowing("tags", values.read_tags, kept=True, example="paid || refunded")
+    """a tag expression, as consumers write it, or a list: any of these tags"""
     keys: tuple[str, ...] | None = _narrowing(
-        "keys",
-        values.read_names,
-        kept=True,
-        example="order-17,order-18",
-        meaning="only messages with one of these as key or unique key",
+        "keys", values.read_names, kept=True, example="order-17,order-18"
     )
+    """only messages with one of these as key or unique key"""
     include: tuple[str, ...] = option(
         "include",
         values.read_some_of(("business", "system", "half", "all")),
@@ -106,27 +81,31 @@ class ReadOptions:
         default=("system",),
         shown_default="`system`, in a pipeline `business`",
         example="system,half",
-        meaning="kinds of messages: see [transactions and delays](#transactions-and-delays)",
     )
+    """kinds of messages: see [transactions and delays](#transactions-and-delays)"""
     starting_offsets: tuple[QueueOffset, ...] = _narrowing(
         "startingOffsets",
         values.read_offsets,
         default=(),
         shown_default="`earliest`",
         example='{"orders": {"0": 23, "1": -2}}',
-        meaning='first queue offset; -2 is the earliest, -1 the latest, `{"orders": "latest"}` '
-        "that of each queue of a topic; other queues are read from their first",
-        in_streams="`latest`, `earliest`, or by queue (by queue from Spark 4.2 on, and in "
-        "`micro_batch`); only without a checkpoint",
     )
+    """first queue offset; -2 is the earliest, -1 the latest, `{"orders": "latest"}` that of each
+    queue of a topic; other queues are read from their first
+
+    In streams: `latest`, `earliest`, or by queue (by queue from Spark 4.2 on, and in
+    `micro_batch`); only without a checkpoint
+    """
     starting_times: tuple[QueueOffset, ...] = _narrowing(
         "startingOffsetsByTimestamp",
         values.read_queue_times,
         default=(),
         example='{"orders": {"0": 1700000000000}}',
-        meaning="first store time of a queue, in milliseconds, instead of its offset",
-        in_streams="as `startingOffsets` by queue",
     )
+    """first store time of a queue, in milliseconds, instead of its offset
+
+    In streams: as `startingOffsets` by queue
+    """
     ending_offsets: tuple[QueueOffset, ...] = _narrowing(
         "endingOffsets",
         values.read_offsets,
@@ -134,223 +113,167 @@ class ReadOptions:
         where=BATCH,
         shown_default="`latest`",
         example='{"orders": {"0": 50, "1": -1}}',
-        meaning="end queue offset, exclusive",
     )
+    """end queue offset, exclusive"""
     root = root_at
     starting_from_latest: bool = False
     ending_at_earliest: bool = False
     starting_physical_offset: int | None = _narrowing(
-        "startingPhysicalOffset",
-        values.read_long,
-        example="1073741824",
-        meaning="only records that begin at or behind this offset",
-        in_streams="first physical offset; only without a checkpoint",
+        "startingPhysicalOffset", values.read_long, example="1073741824"
     )
+    """only records that begin at or behind this offset
+
+    In streams: first physical offset; only without a checkpoint
+    """
     ending_physical_offset: int | None = _narrowing(
-        "endingPhysicalOffset",
-        values.read_long,
-        where=BATCH,
-        example="2147483648",
-        meaning="only records that begin before this offset",
+        "endingPhysicalOffset", values.read_long, where=BATCH, example="2147483648"
     )
+    """only records that begin before this offset"""
     starting_timestamp_ms: int | None = _of_times(
-        "startingTimestamp",
-        example="2026-11-21T00:00:00Z",
-        meaning="first store time",
-        in_streams="begins with the first message of each store that was stored then or later; "
-        "only without a checkpoint",
+        "startingTimestamp", example="2026-11-21T00:00:00Z"
     )
+    """first store time
+
+    In streams: begins with the first message of each store that was stored then or later; only
+    without a checkpoint
+    """
     before_timestamp_ms: int | None = _of_times(
-        "beforeTimestamp",
-        where=BATCH,
-        example="2026-11-22T00:00:00Z",
-        meaning="instead of `endingTimestamp`: the first store time that is not read; a day is "
-        "`startingTimestamp` at its midnight and `beforeTimestamp` at the next",
+        "beforeTimestamp", where=BATCH, example="2026-11-22T00:00:00Z"
     )
-    ending_timestamp_ms: int | None = _of_times(
-        "endingTimestamp",
-        where=BATCH,
-        example="-2h",
-        meaning="last store time",
-    )
+    """instead of `endingTimestamp`: the first store time that is not read; a day is
+    `startingTimestamp` at its midnight and `beforeTimestamp` at the next
+    """
+    ending_timestamp_ms: int | None = _of_times("endingTimestamp", where=BATCH, example="-2h")
+    """last store time"""
     time_zone: str | None = option(
-        "timeZone",
-        values.read_zone,
-        shown_default="the session's",
-        example="Europe/Berlin",
-        meaning="zone of times without an offset. The default is `spark.sql.session.timeZone` in "
-        "`mqstore.spark.read`, `micro_batch` and a pipeline, and the zone of the driver's system "
-        "in the format itself: Spark does not pass its session's zone to a source",
+        "timeZone", values.read_zone, shown_default="the session's", example="Europe/Berlin"
     )
+    """zone of times without an offset. The default is `spark.sql.session.timeZone` in
+    `mqstore.spark.read`, `micro_batch` and a pipeline, and the zone of the driver's system in the
+    format itself: Spark does not pass its session's zone to a source
+    """
     access_path: Literal["auto", "scan", "consumequeue", "index"] = option(
         "accessPath",
         values.read_one_of(("auto", "scan", "consumequeue", "index")),
         default="auto",
         example="consumequeue",
-        meaning="`auto`, `scan`, `consumequeue`, `index`: see [access paths](#access-paths)",
     )
+    """`auto`, `scan`, `consumequeue`, `index`: see [access paths](#access-paths)"""
     split_bytes: int = option(
-        "splitBytes",
-        values.read_size,
-        default=128 << 20,
-        shown_default="`128m`",
-        example="64m",
-        meaning="maximum bytes of the log in one partition",
+        "splitBytes", values.read_size, default=128 << 20, shown_default="`128m`", example="64m"
     )
-    min_partitions: int = option(
-        "minPartitions",
-        values.read_count,
-        default=1,
-        example="200",
-        meaning="minimum number of partitions, if there is enough data",
-    )
-    pushdown: bool = _switch(
-        "pushdown",
-        default=False,
-        meaning="whether Spark's own filters reduce what is read",
-    )
+    """maximum bytes of the log in one partition"""
+    min_partitions: int = option("minPartitions", values.read_count, default=1, example="200")
+    """minimum number of partitions, if there is enough data"""
+    pushdown: bool = _switch("pushdown", default=False)
+    """whether Spark's own filters reduce what is read"""
     on_error: Literal["fail", "skip", "rows"] = option(
         "onError",
         values.read_one_of(("fail", "skip", "rows")),
         default="fail",
         kept=True,
         example="rows",
-        meaning="at damage: `fail`, `skip`, or `rows`: a row for each damaged range with `error` "
-        "set",
     )
-    verify_crc: bool = _switch(
-        "verifyCrc",
-        default=True,
-        meaning="whether each body is checked against its checksum",
-    )
-    decompress: bool = _switch(
-        "decompress",
-        default=True,
-        kept=True,
-        meaning="whether `body` is decompressed",
-    )
-    fail_on_data_loss: bool = _switch(
-        "failOnDataLoss",
-        default=True,
-        meaning="whether it is an error if an offset is out of range, or retention deleted a "
-        "file after planning",
-        in_streams="whether it is an error if retention deleted unread messages, a crash cut the "
-        "log before the stream's offset (not with `until=flushed`), or another log lies there; "
-        "`false` warns and goes on",
-    )
-    strict: bool = _switch(
-        "strict",
-        default=False,
-        meaning="whether a topic that no store has is an error with the nearest names, and not a "
-        "warning",
-    )
+    """at damage: `fail`, `skip`, or `rows`: a row for each damaged range with `error` set"""
+    verify_crc: bool = _switch("verifyCrc", default=True)
+    """whether each body is checked against its checksum"""
+    decompress: bool = _switch("decompress", default=True, kept=True)
+    """whether `body` is decompressed"""
+    fail_on_data_loss: bool = _switch("failOnDataLoss", default=True)
+    """whether it is an error if an offset is out of range, or retention deleted a file after
+    planning
+
+    In streams: whether it is an error if retention deleted unread messages, a crash cut the log
+    before the stream's offset (not with `until=flushed`), or another log lies there; `false` warns
+    and goes on
+    """
+    strict: bool = _switch("strict", default=False)
+    """whether a topic that no store has is an error with the nearest names, and not a warning"""
     missing_stores: Literal["fail", "wait", "drop"] = option(
         "missingStores",
         values.read_one_of(("fail", "wait", "drop")),
         default="fail",
         example="drop",
-        meaning="where a path is no store: `fail`; `drop` goes on without it; streams also "
-        "`wait`: see [spark-jobs.md](spark-jobs.md#streams)",
-        in_streams="where a store is gone: `fail`; `wait` reads the others until it is back "
-        "(default with `failOnDataLoss=false`); `drop` takes its broker out of the checkpoint",
     )
+    """where a path is no store: `fail`; `drop` goes on without it; streams also `wait`: see
+    [spark-jobs.md](spark-jobs.md#streams)
+
+    In streams: where a store is gone: `fail`; `wait` reads the others until it is back (default
+    with `failOnDataLoss=false`); `drop` takes its broker out of the checkpoint
+    """
     broker_name: str | None = option(
-        "brokerName",
-        str,
-        kept=True,
-        shown_default="the directory's name",
-        example="broker-a",
-        meaning="value of the column `broker`; the directory's name is `broker-a` for "
-        "`/data/broker-a/store`",
+        "brokerName", str, kept=True, shown_default="the directory's name", example="broker-a"
     )
+    """value of the column `broker`; the directory's name is `broker-a` for `/data/broker-a/store`
+    """
     config: str | None = option(
-        "config",
-        lambda text: text or None,
-        example="/etc/rocketmq/broker.conf",
-        meaning="settings of the stores, in a file that every worker can read",
+        "config", lambda text: text or None, example="/etc/rocketmq/broker.conf"
     )
+    """settings of the stores, in a file that every worker can read"""
     storage_options: Mapping[str, Any] | None = option(
         "storageOptions",
         values.read_storage_options,
         hidden=True,
         example='{"region": "eu-central-1"}',
-        meaning="for URLs: a JSON object with [options of the object store](cloud.md#spark)",
     )
-    at: int | None = _of_batches(
-        "at",
-        parse_time,
-        example="-2h",
-        meaning="for [backups](backup.md): the store as it was then",
-    )
+    """for URLs: a JSON object with [options of the object store](cloud.md#spark)"""
+    at: int | None = _of_batches("at", parse_time, example="-2h")
+    """for [backups](backup.md): the store as it was then"""
     snapshot: str | None = _of_batches(
-        "snapshot",
-        str,
-        example="20261127T120000000Z-0123456789abcdef",
-        meaning="for [backups](backup.md): the store as of this snapshot",
+        "snapshot", str, example="20261127T120000000Z-0123456789abcdef"
     )
+    """for [backups](backup.md): the store as of this snapshot"""
     columns: tuple[str, ...] | None = option(
         "columns",
         values.read_names,
         shown_default="all but `raw_body` and `error`",
         example="topic,body",
-        meaning="the columns, in this order",
     )
+    """the columns, in this order"""
     table: str = _of_batches(
-        "table",
-        values.read_one_of(TABLES),
-        default="messages",
-        example="damage",
-        meaning="`messages`, or a structure: see [structures as tables](#structures-as-tables)",
+        "table", values.read_one_of(TABLES), default="messages", example="damage"
     )
+    """`messages`, or a structure: see [structures as tables](#structures-as-tables)"""
     until: str = _of_streams(
         "until",
         values.read_one_of(("flushed", "dispatched", "end")),
         default="flushed",
         example="end",
-        meaning="`flushed`: messages that survive a power cut; `dispatched`: messages in the "
-        "queues; `end`: all messages",
     )
+    """`flushed`: messages that survive a power cut; `dispatched`: messages in the queues; `end`:
+    all messages
+    """
     flushed_after_s: float | None = _of_streams(
-        "flushedAfter",
-        values.read_flushed_after,
-        example="30s",
-        meaning="with `until=flushed` on a shared file system: the end of the log counts as "
-        "flushed if it stays the same for so long; at least `30s`",
+        "flushedAfter", values.read_flushed_after, example="30s"
     )
+    """with `until=flushed` on a shared file system: the end of the log counts as flushed if it
+    stays the same for so long; at least `30s`
+    """
     max_bytes_per_trigger: int | None = _of_streams(
-        "maxBytesPerTrigger",
-        values.read_size,
-        example="1g",
-        meaning="maximum bytes of the log in a batch, shared by the brokers; costs nothing to plan",
+        "maxBytesPerTrigger", values.read_size, example="1g"
     )
+    """maximum bytes of the log in a batch, shared by the brokers; costs nothing to plan"""
     max_rows_per_trigger: int | None = _of_streams(
-        "maxRowsPerTrigger",
-        values.read_count,
-        also=("maxOffsetsPerTrigger",),
-        example="100000",
-        meaning="maximum messages in a batch; the driver reads the log once more to count them",
+        "maxRowsPerTrigger", values.read_count, also=("maxOffsetsPerTrigger",), example="100000"
     )
+    """maximum messages in a batch; the driver reads the log once more to count them"""
     retire: tuple[str, ...] = _of_streams(
-        "retire",
-        values.read_names,
-        default=(),
-        example="broker-a",
-        meaning="brokers whose stores are gone for good: taken out of the checkpoint; refused "
-        "while such a store is there",
+        "retire", values.read_names, default=(), example="broker-a"
     )
+    """brokers whose stores are gone for good: taken out of the checkpoint; refused while such a
+    store is there
+    """
     resume: tuple[dict[str, int], dict[str, int], dict[str, Any] | None] | None = _of_streams(
         "resume",
         values.read_resume,
         example='{"start": {"broker-a": 0}, "end": {"broker-a": 4096}}',
-        meaning="first batch where there is no checkpoint; a pipeline sets it",
     )
+    """first batch where there is no checkpoint; a pipeline sets it"""
     kept: Mapping[str, Any] | None = _of_streams(
-        "kept",
-        values.read_object,
-        example='{"layout": {}, "earlier": {}}',
-        meaning="layout of a pipeline's tables, and the options that `--migrate` changed; a "
-        "pipeline sets it",
+        "kept", values.read_object, example='{"layout": {}, "earlier": {}}'
     )
+    """layout of a pipeline's tables, and the options that `--migrate` changed; a pipeline sets it
+    """
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> Self:
@@ -375,9 +298,9 @@ class ReadOptions:
                 given[name], values.read_time_in(zone) if zone and row.read is parse_time else None
             )
             for name, row in OPTIONS.items()
-            if name in given and row.field
+            if name in given
         }
-        fields["paths"] = values.read_paths(given.get("path"), fields.get("paths", ()))
+        fields["paths"] = values.read_paths(fields.get("path"), fields.get("paths", ()))
         # The other tables show the log as it is.
         if fields.get("table", "messages") != "messages":
             fields.setdefault("include", ("all",))
@@ -395,8 +318,11 @@ class ReadOptions:
             fields["ending_timestamp_ms"] = before_ms - 1
         parsed = cls(**fields)
         parsed._check_together()
-        if "include" in given and parsed.shows_undelivered and parsed.access_path != "auto":
-            parsed._check_scan()
+        is_scan = parsed.access_path in ("auto", "scan")
+        if "include" in given and parsed.shows_undelivered and not is_scan:
+            wanted = f"auto or scan with include={','.join(parsed.include)}"
+            advice = "only a scan finds half messages"
+            raise wrong_setting("option accessPath", wanted, parsed.access_path, advice)
         if not streaming:
             parsed._check_batch()
         return parsed
@@ -447,12 +373,6 @@ class ReadOptions:
                 self.paths[0],
             )
 
-    def _check_scan(self) -> None:
-        if self.access_path != "scan":
-            wanted = f"auto or scan with include={','.join(self.include)}"
-            advice = "only a scan finds half messages"
-            raise wrong_setting("option accessPath", wanted, self.access_path, advice)
-
     def _check_together(self) -> None:
         for name in self.narrowing:
             (row,) = (row for row in OPTIONS.values() if row.field == name)
@@ -496,16 +416,50 @@ class ReadOptions:
             raise wrong_setting("option endingOffsets", wanted, "earliest", "nothing would be read")
 
 
-OPTIONS: Final = {
-    "path": Option(
-        name="path",
-        read=str,
-        example="/data/broker-a/store",
-        meaning="set by `load(path)`",
-    ),
-    **options_of(ReadOptions),
-}
+OPTIONS: Final = options_of(ReadOptions)
 """Each option of a read or a stream, by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """The options of a write, parsed: a field each, with its row."""
+
+    path: str | None = option("path", str)
+    """target directory of the stores; every worker must reach it under this name"""
+    config: str | None = option("config", str)
+    """a `broker.conf`, or settings as JSON: `{"mapped_file_size_commit_log": 1073741824}`"""
+    properties_from: tuple[str, ...] = option("propertiesFrom", values.read_names, default=())
+    """columns that become properties, as texts: `region,amount`; null is left out;
+    `properties_from=` of `write_store`
+    """
+    store_by: Literal["task", "broker"] = option(
+        "storeBy", values.read_one_of(("task", "broker")), default="task", where=BATCH
+    )
+    """`task`: a store `part-<number>` for each task that has rows; `broker`: a store for each
+    broker, of rows that come sorted by `broker` (`write_store` sorts them, by store time too)
+    """
+    bad_rows: Literal["fail", "drop", "quarantine"] = option(
+        "badRows", values.read_one_of(("fail", "drop", "quarantine")), default="fail"
+    )
+    """a row that is no message: `fail` names its number and field; `drop` leaves it out and warns;
+    `quarantine` keeps it with both in `_bad_rows` of the target, as Parquet; `bad_rows=` of
+    `write_store`
+    """
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """The options as Spark hands them over; names in any case.
+
+        Raises:
+            ConfigError: No such option, or a value that it cannot have.
+        """
+        given = values.read_given(options, WRITE_OPTIONS)
+        rows = [(WRITE_OPTIONS[name], text) for name, text in given.items()]
+        return cls(**{row.field: row.parse(text) for row, text in rows})
+
+
+WRITE_OPTIONS: Final = options_of(WriteOptions)
+"""Each option of a write, by its name."""
 
 
 def as_texts(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from mqstore.errors import ConfigError, StoreError, UnsupportedError
 from mqstore.files.durable import sync
+from mqstore.spark.options import WriteOptions
 from mqstore.spark.staging import Staging
 from mqstore.spark.worker_check import Shipped
-from mqstore.spark.write_options import WriteOptions
 from mqstore.spark.writer import BAD_ROWS, StoreWriter, Written, target_of
 
 try:

@@ -35,78 +35,49 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
 
-_MESSAGE = pa.schema(mqstore.ARROW_SCHEMA)
-_TIME = pa.timestamp("us", tz="UTC")
 _QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
 _ENTRY_BYTES = 20
+_MESSAGE = pa.schema(mqstore.ARROW_SCHEMA)
+_TYPES = {
+    "bool": pa.bool_(),
+    "bytes": pa.binary(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "text": pa.string(),
+    "time": pa.timestamp("us", tz="UTC"),
+}
 
 
-_TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
-_PLACE = ("broker", "topic", "queue_id", "queue_offset", "physical_offset", "store_size")
+def _schema(columns: str) -> pa.Schema:
+    """A schema of columns of a message by name, and of others as ``name:type``."""
+    fields = (column.partition(":") for column in columns.split())
+    return pa.schema(
+        pa.field(name, _TYPES[kind]) if kind else _MESSAGE.field(name) for name, _, kind in fields
+    )
 
 
-def _columns(*names: str, **own: pa.DataType) -> list[pa.Field]:
-    """Columns of a message, and behind them others with their types."""
-    return [*map(_MESSAGE.field, names), *(pa.field(name, kind) for name, kind in own.items())]
-
-
+_PLACE = "broker topic queue_id queue_offset physical_offset store_size"
 _SCHEMAS: Mapping[str, pa.Schema] = {
     "messages": _MESSAGE,
-    "raw": pa.schema([*_columns(*_PLACE, record=pa.binary()), *_columns("error")]),
-    "dispatch": pa.schema(
-        [
-            *_columns(*_PLACE, tags_code=_LONG),
-            *_columns("store_timestamp", "sys_flag", "keys", "unique_key"),
-        ]
+    "raw": _schema(f"{_PLACE} record:bytes error"),
+    "dispatch": _schema(f"{_PLACE} tags_code:long store_timestamp sys_flag keys unique_key"),
+    "consumequeue": _schema(f"{_PLACE} tags_code:long message_count:short store_timestamp"),
+    "index": _schema(
+        "broker file:text number:int key_hash:int physical_offset store_timestamp prev_entry:int"
     ),
-    "consumequeue": pa.schema(
-        [
-            *_columns(*_PLACE, tags_code=_LONG, message_count=pa.int16()),
-            *_columns("store_timestamp"),
-        ]
+    "files": _schema("broker path:text structure:text size:long allocated:long modified:time"),
+    "checkpoint": _schema(
+        "broker physic_msg_timestamp:time logics_msg_timestamp:time index_msg_timestamp:time "
+        "master_flushed_offset:long confirm_physical_offset:long logics_physical_offset:long "
+        "min_physical_offset:long max_physical_offset:long dispatched_offset:long abort:bool"
     ),
-    "index": pa.schema(
-        [
-            *_columns("broker", file=_TEXT, number=_INT, key_hash=_INT),
-            *_columns("physical_offset", "store_timestamp", prev_entry=_INT),
-        ]
+    "offsets": _schema(
+        "broker consumer_group:text topic queue_id queue_offset max_offset:long lag:long"
     ),
-    "files": pa.schema(
-        _columns("broker", path=_TEXT, structure=_TEXT, size=_LONG, allocated=_LONG, modified=_TIME)
-    ),
-    "checkpoint": pa.schema(
-        _columns(
-            "broker",
-            physic_msg_timestamp=_TIME,
-            logics_msg_timestamp=_TIME,
-            index_msg_timestamp=_TIME,
-            master_flushed_offset=_LONG,
-            confirm_physical_offset=_LONG,
-            logics_physical_offset=_LONG,
-            min_physical_offset=_LONG,
-            max_physical_offset=_LONG,
-            dispatched_offset=_LONG,
-            abort=pa.bool_(),
-        )
-    ),
-    "offsets": pa.schema(
-        [
-            *_columns("broker", consumer_group=_TEXT),
-            *_columns("topic", "queue_id", "queue_offset", max_offset=_LONG, lag=_LONG),
-        ]
-    ),
-    "damage": pa.schema(
-        _columns(
-            "broker",
-            code=_TEXT,
-            severity=_TEXT,
-            path=_TEXT,
-            offset=_LONG,
-            expected=_TEXT,
-            found=_TEXT,
-            message=_TEXT,
-            fix=_TEXT,
-        )
+    "damage": _schema(
+        "broker code:text severity:text path:text offset:long expected:text found:text "
+        "message:text fix:text"
     ),
 }
 

@@ -83,6 +83,9 @@ _OF_KAFKA = {
 class Option:
     """A row of a table of options.
 
+    Its meaning stands below its field as Markdown, for the pages; that in a stream behind
+    ``In streams:``, if it is another one.
+
     Attributes:
         name: Its name in Spark.
         read: Reads its value from a text; a ``ValueError`` says what the text cannot be.
@@ -91,8 +94,6 @@ class Option:
         narrows: Whether it leaves messages out.
         shown_default: The default on the pages, if it is no plain value.
         example: A value, for the pages.
-        meaning: For the pages, as Markdown.
-        in_streams: The meaning in a stream, if it is another one.
         also: Its names in Spark's Kafka source.
         kept: Whether a checkpoint belongs to its value, as it decides which rows come.
         tables: Values of ``table`` that can be narrowed by it.
@@ -107,8 +108,6 @@ class Option:
     narrows: bool = False
     shown_default: str = ""
     example: str = ""
-    meaning: str
-    in_streams: str = ""
     field: str = ""
     also: tuple[str, ...] = ()
     kept: bool = False

@@ -16,12 +16,12 @@ from pyspark.sql import types as T  # noqa: N812 - as everybody writes it
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mqstore.errors import ConfigError, wrong_setting
+from mqstore.spark.options import WriteOptions
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.source import register_format
 from mqstore.spark.staging import Rows, Staging, check_out, stores_in
 from mqstore.spark.values import unknown_name
 from mqstore.spark.worker_check import Shipped
-from mqstore.spark.write_options import WriteOptions
 from mqstore.store import settings_of
 
 if TYPE_CHECKING:
