@@ -32,13 +32,13 @@ import mqstore
 import mqstore.spark
 from helpers import environment
 from helpers.stores import TINY, message
-from mqstore.spark import compat, micro, tasks
+from mqstore.spark import compat, tasks
 from mqstore.spark.compat import HAS_SOURCES
 from mqstore.spark.mapping import _reading
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema
-from mqstore.spark.stream import make_stream_reader
+from mqstore.spark.stream import StreamParts, make_stream_reader
 from mqstore.spark.tables import make_table_reader
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def travellers(root: Path) -> dict[str, object]:
     found: dict[str, object] = {
         "mapInArrow": reader,
         "table": make_table_reader(ReadOptions.parse({"path": str(root), "table": "files"}), []),
-        "micro_batch": micro._Reader(Progress(streamed), ["body"]),
+        "micro_batch": StreamParts(Progress(streamed), ["body"]),
         "job": tasks._Work(len),
     }
     if HAS_SOURCES:

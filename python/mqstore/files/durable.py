@@ -22,6 +22,15 @@ def sync_up(folder: Path, root: Path) -> None:
         folder = folder.parent
 
 
+def replace(path: Path, text: str) -> None:
+    """Writes a file in the place of one that may be there, whole and durable."""
+    new = path.with_suffix(".tmp")
+    new.write_text(text, encoding="utf-8")
+    sync(new)
+    new.replace(path)
+    sync(path.parent)
+
+
 def sync(path: Path) -> None:
     """Makes a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -6,7 +6,7 @@ The driver plans the partitions; task N of a range of numbers reads partition N.
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from unittest import mock
 
 from pyspark import cloudpickle
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-
-class PartReader(Protocol):
-    """Reads one partition; it travels to the workers."""
-
-    def read(self, partition: object, /) -> Iterator[pa.RecordBatch]:
-        """The record batches of a partition."""
 
 
 def map_parts(
@@ -38,7 +31,7 @@ def map_parts(
 
     Args:
         spark: The session.
-        reader: A ``PartReader`` that is ``Shipped``.
+        reader: It is ``Shipped``, and its ``read`` gives the record batches of a partition.
         parts: The partitions.
         schema: The columns.
         name: What Spark's plan calls the work.

@@ -13,25 +13,23 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore.errors import ConfigError, StoreError
-from mqstore.files.durable import sync
+from mqstore.files.durable import replace
 from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions, as_texts
-from mqstore.spark.packing import pack, plan_name, ranges_of
+from mqstore.spark.packing import pack, plan_name
 from mqstore.spark.progress import Progress
 from mqstore.spark.purpose import check_purpose, purpose_of
-from mqstore.spark.reader import read_range
 from mqstore.spark.schema import message_schema, read_schema
+from mqstore.spark.stream import StreamParts
 from mqstore.spark.values import session_zone
-from mqstore.spark.worker_check import Shipped
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from mqstore.spark.progress import Offset
@@ -78,36 +76,44 @@ def micro_batch(
     parsed = ReadOptions.parse(texts, streaming=True)
     progress = Progress(parsed)
     schema = read_schema(parsed, message_schema())
-    reader = _Reader(progress, schema.fieldNames())
+    reader = StreamParts(progress, schema.fieldNames())
     count = 0
     with _Books.open(Path(folder)) as books:
         if (last := books.last()) is not None:
-            kept = books.page(last[0]).get("of")
+            kept = last.page.get("of")
             check_purpose(kept, purpose_of(parsed), str(books.folder), "or name a new folder")
         final = progress.last()
         while True:
             batch = books.interrupted() or _next(books, progress, final)
             if batch is None:
                 return count
-            number, start, end = batch
             if parsed.fail_on_data_loss:
                 # A batch that runs again has the rows that it had.
-                progress.same_stores(end, books.page(number).get("id", {}))
-            starts = books.page(number).get("queues", {})
-            parts = pack(progress.ranges(start, end, starts), parsed)
+                progress.same_stores(batch.end, batch.page.get("id", {}))
+            ranges = progress.ranges(batch.start, batch.end, batch.page.get("queues", {}))
+            parts = pack(ranges, parsed)
             name = plan_name(parts, parsed)
-            write(map_parts(spark, reader, parts, schema, name), number)
-            books.write("done", number, {})
+            write(map_parts(spark, reader, parts, schema, name), batch.number)
+            books.write("done", batch.number, {})
             count += 1
 
 
-def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset, Offset] | None:
+class _Batch(NamedTuple):
+    """A batch that was planned, with its page."""
+
+    number: int
+    start: Offset
+    end: Offset
+    page: dict[str, Any]
+
+
+def _next(books: _Books, progress: Progress, final: Offset) -> _Batch | None:
     last = books.last()
     if last is None:
         start, queues = progress.first(), progress.queue_starts()
     else:
-        page = books.page(last[0])
-        start, queues = progress.same_stores(last[2], page.get("id", {})), page.get("queues", {})
+        start = progress.same_stores(last.end, last.page.get("id", {}))
+        queues = last.page.get("queues", {})
     options = progress.options
     end = progress.next(
         start,
@@ -118,21 +124,10 @@ def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset
     # A start is resolved once: the first call writes it, even if there is nothing to read yet.
     if end == start and last is not None:
         return None
-    number = 0 if last is None else last[0] + 1
+    number = 0 if last is None else last.number + 1
     page = {"start": start, "end": end, "id": progress.marks(end), "queues": queues}
     books.write("planned", number, {**page, "of": purpose_of(options)})
-    return None if end == start else (number, start, end)
-
-
-@dataclass(frozen=True)
-class _Reader(Shipped):
-    progress: Progress
-    columns: Sequence[str]
-
-    def read(self, partition: object) -> Iterator[pa.RecordBatch]:
-        for part in ranges_of(partition):
-            self.progress.check_range(part)
-            yield from read_range(part, self.progress.options, self.columns)
+    return None if end == start else _Batch(number, start, end, page)
 
 
 @dataclass(frozen=True)
@@ -152,39 +147,29 @@ class _Books:
                 raise StoreError(f"{folder}: another process is writing batches with it") from None
             yield cls(folder)
 
-    def last(self) -> tuple[int, Offset, Offset] | None:
-        """Number, beginning and end of the newest batch that was planned."""
+    def last(self) -> _Batch | None:
+        """The newest batch that was planned."""
         names = [page.name for page in self.folder.iterdir()]
         numbers = [int(m[1]) for m in map(_PLANNED.fullmatch, names) if m]
         if not numbers:
             return None
         path = self._path("planned", max(numbers))
         try:
-            books = json.loads(path.read_text(encoding="utf-8"))
-            return max(numbers), books["start"], books["end"]
+            page = json.loads(path.read_text(encoding="utf-8"))
+            return _Batch(max(numbers), page["start"], page["end"], page)
         except (ValueError, LookupError, TypeError) as error:
             raise ConfigError(f"{path}: not of a micro batch: {error}", "folder") from None
 
-    def page(self, number: int) -> dict[str, Any]:
-        """The page of a batch that was planned."""
-        page: dict[str, Any] = json.loads(self._path("planned", number).read_text(encoding="utf-8"))
-        return page
-
-    def interrupted(self) -> tuple[int, Offset, Offset] | None:
+    def interrupted(self) -> _Batch | None:
         """The newest batch, if it has rows and is not done."""
         last = self.last()
-        if last is None or last[1] == last[2] or self._path("done", last[0]).exists():
+        if last is None or last.start == last.end or self._path("done", last.number).exists():
             return None
         return last
 
     def write(self, kind: str, number: int, content: Mapping[str, object]) -> None:
         """Writes a page, whole and durable; pages of long ago go."""
-        path = self._path(kind, number)
-        new = path.with_suffix(".tmp")
-        new.write_text(json.dumps(content), encoding="utf-8")
-        sync(new)
-        new.replace(path)
-        sync(self.folder)
+        replace(self._path(kind, number), json.dumps(content))
         self._path(kind, number - _KEPT).unlink(missing_ok=True)
 
     def _path(self, kind: str, number: int) -> Path:

@@ -87,7 +87,26 @@ def places(mark: object) -> Offset:
     return cast("Offset", mark)  # `Progress` refuses it
 
 
-class _Reader(Shipped, DataSourceStreamReader):
+class StreamParts(Shipped):
+    """Reads partitions of a batch, whose stores may have changed since it was planned.
+
+    Args:
+        progress: Progress of the stores.
+        columns: The columns, in their order.
+    """
+
+    def __init__(self, progress: Progress, columns: Sequence[str]) -> None:
+        self.progress = progress
+        self.columns = columns
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one partition."""
+        for part in ranges_of(partition):
+            self.progress.check_range(part)
+            yield from read_range(part, self.progress.options, self.columns)
+
+
+class _Reader(StreamParts, DataSourceStreamReader):
     """Stream reader for every version of Spark.
 
     Args:
@@ -96,8 +115,7 @@ class _Reader(Shipped, DataSourceStreamReader):
     """
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-        self.progress = Progress(options)
-        self.columns = columns
+        super().__init__(Progress(options), columns)
         self.initial: Offset | None = None
         self.planned: Mark | None = None
         self.purpose = purpose_of(options)
@@ -180,12 +198,6 @@ class _Reader(Shipped, DataSourceStreamReader):
         marks = mark.get(ID) if isinstance(mark, dict) else None
         return self.progress.same_stores(places(mark), marks) if marks else places(mark)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The record batches of one partition."""
-        for part in ranges_of(partition):
-            self.progress.check_range(part)
-            yield from read_range(part, self.progress.options, self.columns)
-
 
 def _queue_starts(given: object) -> QueueStarts:
     """Parses those of a checkpoint, which is untrusted."""
@@ -212,23 +224,10 @@ class RefusingReader(DataSourceStreamReader):
         self.error = error
 
     @in_one_sentence()
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
-        """Raises the error."""
+    def _refuse(self, *_: object) -> Any:  # noqa: ANN401 - whatever Spark asks for
         raise self.error
 
-    @in_one_sentence()
-    def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
-        """Raises the error."""
-        raise self.error
-
-    @in_one_sentence()
-    def partitions(self, start: object, end: object) -> Sequence[InputPartition]:  # noqa: ARG002
-        """Raises the error."""
-        raise self.error
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        """Raises the error."""
-        raise self.error
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 - Spark's
 
 
 class StreamReader(_Reader):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqstore.errors import ConfigError, StoreError, UnsupportedError
-from mqstore.files.durable import sync
+from mqstore.files.durable import replace
 from mqstore.spark.options import WriteOptions
 from mqstore.spark.staging import Staging
 from mqstore.spark.worker_check import Shipped
@@ -116,11 +116,7 @@ class StreamWriter(Shipped, DataSourceStreamArrowWriter):
             for one in written:
                 stores += one.kept(f"batch-{batchId:08}-part-{one.partition:05}")
             staging.publish(stores, replace=half)
-            new = out / f"{_MARKER}.tmp"
-            new.write_text(json.dumps({"query": self.query, "batch": batchId}), encoding="utf-8")
-            sync(new)
-            new.replace(out / _MARKER)
-            sync(out)
+            replace(out / _MARKER, json.dumps({"query": self.query, "batch": batchId}))
         self._discard()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803

@@ -6,6 +6,8 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -49,8 +51,7 @@ def make_writer(
     out, config = target_of(parsed, schema)
     if overwrite:
         stores_in(out)
-    kind = StoreWriter if parsed.store_by == "task" else BrokerWriter
-    return kind(Staging(str(out.absolute()), config), parsed, overwrite)
+    return StoreWriter(Staging(str(out.absolute()), config), parsed, overwrite)
 
 
 def target_of(options: WriteOptions, schema: T.StructType) -> tuple[Path, ConfigLike]:
@@ -171,7 +172,7 @@ BAD_ROWS = "_bad_rows"
 
 @dataclass(eq=False)
 class StoreWriter(Shipped, DataSourceArrowWriter):
-    """Writes the rows of each task as a store of its own.
+    """Writes the rows of each task as a store of its own, or as one for each broker.
 
     Args:
         staging: Where.
@@ -184,24 +185,26 @@ class StoreWriter(Shipped, DataSourceArrowWriter):
     overwrite: bool
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Stages a store of the rows of one task."""
+        """Stages a store of the rows of one task, or one for each broker of rows sorted by it."""
         context = _task()
         partition, attempt = context.partitionId(), context.taskAttemptId()
-        made = (_with_properties(batch, self.options.properties_from) for batch in iterator)
-        filled = (batch for batch in made if batch.num_rows)
-        first = next(filled, None)
-        if first is None:
-            return Written(partition, [])
-        name = f"part-{partition}"
+        batches = (_with_properties(batch, self.options.properties_from) for batch in iterator)
+        by_broker = self.options.store_by == "broker"
+        runs = _runs(batches) if by_broker else (("", batch) for batch in batches if batch.num_rows)
+        stores = []
         rows = Rows(self.staging, self.options.bad_rows, partition, attempt)
-        with self.staging.store(name, attempt) as (store, path):
-            rows.append(store, first)
-            for batch in filled:
-                rows.append(store, batch)
-        return Written(partition, [(name, path)], rows.close())
+        for broker, run in groupby(runs, itemgetter(0)):
+            name = _directory(broker) if by_broker else f"part-{partition}"
+            with self.staging.store(name, attempt) as (store, path):
+                for _, batch in run:
+                    rows.append(store, batch)
+            stores.append((name, path))
+        return Written(partition, stores, rows.close())
 
     def names(self, written: Sequence[Written], taken: Iterable[str]) -> list[tuple[str, str]]:
-        """Names and paths of staged stores: by partition, behind the numbers that are taken."""
+        """Names and paths of staged stores: their brokers', or by partition, none that is taken."""
+        if self.options.store_by == "broker":
+            return [store for one in written for store in one.stores]
         numbers = (int(match[1]) for name in taken if (match := _PART.fullmatch(name)))
         free = 1 + max(numbers, default=-1)
         return [
@@ -221,32 +224,6 @@ class StoreWriter(Shipped, DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Removes whatever a job that failed has written."""
         self.staging.discard()
-
-
-class BrokerWriter(StoreWriter):
-    """Writes a store for each broker of rows that come sorted by it."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Stages the stores of one task."""
-        context = _task()
-        partition, attempt = context.partitionId(), context.taskAttemptId()
-        stores = []
-        rows = Rows(self.staging, self.options.bad_rows, partition, attempt)
-        runs = _runs(_with_properties(batch, self.options.properties_from) for batch in iterator)
-        run = next(runs, None)
-        while run is not None:
-            broker, batch = run
-            name = _directory(broker)
-            with self.staging.store(name, attempt) as (store, path):
-                rows.append(store, batch)
-                while (run := next(runs, None)) is not None and run[0] == broker:
-                    rows.append(store, run[1])
-            stores.append((name, path))
-        return Written(partition, stores, rows.close())
-
-    def names(self, written: Sequence[Written], taken: Iterable[str]) -> list[tuple[str, str]]:  # noqa: ARG002
-        """Names and paths of staged stores: their brokers'."""
-        return [store for one in written for store in one.stores]
 
 
 def write_store(
