@@ -41,34 +41,6 @@ __all__ = [
     "mq_tags_code",
 ]
 
-type_of_message_id = T.StructType(
-    [
-        T.StructField("host", T.StringType()),
-        T.StructField("port", T.IntegerType()),
-        T.StructField("physical_offset", T.LongType()),
-    ]
-)
-type_of_sys_flag = T.StructType(
-    [T.StructField(name, T.StringType()) for name in ("transaction", "compression")]
-    + [
-        T.StructField(name, T.BooleanType())
-        for name in (
-            "compressed",
-            "multi_tags",
-            "born_host_v6",
-            "store_host_v6",
-            "need_unwrap",
-            "inner_batch",
-        )
-    ]
-)
-
-
-def _type_of_message() -> T.StructType:
-    columns = pa.schema(ARROW_SCHEMA)
-    own = [field for field in columns if field.name not in ("broker", "error")]
-    return from_arrow_schema(pa.schema(own))
-
 
 def mq_decode(raw: Column | str) -> Column:
     """Whole commit log records as structs of a message's columns.
@@ -218,36 +190,35 @@ def register_functions(spark: SparkSession) -> None:
         spark.udf.register(name, _udf(name))
 
 
-_TEXTS = T.MapType(T.StringType(), T.StringType())
-_FUNCTIONS: Mapping[str, tuple[int, Callable[[], T.DataType]]] = {
-    "mq_body": (2, T.BinaryType),
-    "mq_crc32": (1, T.IntegerType),
-    "mq_decode": (1, _type_of_message),
-    "mq_encode": (1, T.BinaryType),
-    "mq_java_hash": (1, T.IntegerType),
-    "mq_key_hash": (2, T.IntegerType),
-    "mq_parse_message_id": (1, lambda: type_of_message_id),
-    "mq_properties": (1, lambda: _TEXTS),
-    "mq_sys_flag": (1, lambda: type_of_sys_flag),
-    "mq_tags_code": (1, T.LongType),
+_MESSAGE = [field for field in pa.schema(ARROW_SCHEMA) if field.name not in ("broker", "error")]
+_MESSAGE_ID = {"host": "string", "port": "int32", "physical_offset": "int64"}
+_SYS_FLAG = {
+    **dict.fromkeys(("transaction", "compression"), "string"),
+    **dict.fromkeys(("compressed", "multi_tags", "born_host_v6"), "bool"),
+    **dict.fromkeys(("store_host_v6", "need_unwrap", "inner_batch"), "bool"),
 }
-"""How many columns each takes, and what it gives."""
+_RETURNS: Mapping[str, T.DataType] = {
+    "mq_body": T.BinaryType(),
+    "mq_crc32": T.IntegerType(),
+    "mq_decode": from_arrow_schema(pa.schema(_MESSAGE)),
+    "mq_encode": T.BinaryType(),
+    "mq_java_hash": T.IntegerType(),
+    "mq_key_hash": T.IntegerType(),
+    "mq_parse_message_id": from_arrow_schema(pa.schema(_MESSAGE_ID)),
+    "mq_properties": T.MapType(T.StringType(), T.StringType()),
+    "mq_sys_flag": from_arrow_schema(pa.schema(_SYS_FLAG)),
+    "mq_tags_code": T.LongType(),
+}
 
 
 @functools.cache
 def _udf(name: str) -> Callable[..., Column]:
-    columns, returns = _FUNCTIONS[name]
+    # It runs in a worker. Spark reads the hints, so they are no strings.
+    def function(*columns: pa.Array) -> pa.Array:
+        return _array_function(name, *columns)
 
-    # These run in a worker. Spark reads the hints, so they are no strings.
-    def of_one(column: pa.Array) -> pa.Array:
-        return _array_function(name, column)
-
-    def of_two(first: pa.Array, second: pa.Array) -> pa.Array:
-        return _array_function(name, first, second)
-
-    function = of_one if columns == 1 else of_two
     # Name in Spark's plan.
     function.__name__ = name
     # Spark's stub wants the kind of function that it finds out from the hints.
-    udf: Callable[..., Column] = arrow_udf(function, returns())  # type: ignore[call-overload]
+    udf: Callable[..., Column] = arrow_udf(function, _RETURNS[name])  # type: ignore[call-overload]
     return udf
