@@ -224,7 +224,7 @@ class RefusingReader(DataSourceStreamReader):
         self.error = error
 
     @in_one_sentence()
-    def _refuse(self, *_: object) -> Any:  # noqa: ANN401 - whatever Spark asks for
+    def _refuse(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - whatever Spark asks for
         raise self.error
 
     initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 - Spark's
