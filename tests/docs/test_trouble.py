@@ -15,9 +15,9 @@ import pytest
 
 import mqstore
 from mqstore.errors import StoreError
+from mqstore.spark.books import check_purpose
 from mqstore.spark.failures import jvm_end, reason
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.purpose import check_purpose
 from mqstore.spark.target import TargetLock
 
 if TYPE_CHECKING:

@@ -167,8 +167,8 @@ def travellers(root: Path) -> dict[str, object]:
     if HAS_SOURCES:
         from pyspark.sql import datasource
 
+        from mqstore.spark.books import purpose_of
         from mqstore.spark.ingest import PipelineConfig
-        from mqstore.spark.purpose import purpose_of
         from mqstore.spark.sinks import Sinks
         from mqstore.spark.source import MqStoreDataSource, checked_source
 

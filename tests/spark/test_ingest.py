@@ -21,7 +21,7 @@ import pytest
 import mqstore
 from helpers import environment
 from helpers.stores import TINY, message
-from mqstore.spark.batch_journal import Entry
+from mqstore.spark.books import Entry
 from mqstore.spark.ingest import PipelineConfig, Sinks
 from mqstore.spark.stream import HAS_LIMITS
 

@@ -13,7 +13,7 @@ from helpers.stores import TIME, TINY, message
 from mqstore.errors import ConfigError
 from mqstore.spark import stores as stores_module
 from mqstore.spark.options import OPTIONS, ReadOptions, as_texts
-from mqstore.spark.packing import ranges_of, size_of
+from mqstore.spark.plan import ranges_of, size_of
 from mqstore.spark.schema import read_schema
 from mqstore.spark.tables import make_table_reader, table_schema
 

@@ -17,8 +17,7 @@ from mqstore.spark import flushed_offsets, read, stream
 from mqstore.spark.failures import PySparkException, sentence
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.packing import ranges_of
-from mqstore.spark.plan import plan
+from mqstore.spark.plan import plan, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.source import MqStoreDataSource
 

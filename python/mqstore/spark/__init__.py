@@ -139,7 +139,7 @@ def read(
         return spark.read.format("mqstore").options(**texts).load()
     with _extra():
         from mqstore.spark.mapping import map_parts
-        from mqstore.spark.packing import plan_name, size_of
+        from mqstore.spark.plan import plan_name, size_of
         from mqstore.spark.reader import log_selection
         from mqstore.spark.schema import read_schema
         from mqstore.spark.tables import make_table_reader, table_schema

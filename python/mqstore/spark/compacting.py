@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mqstore.errors import UnsupportedError
 from mqstore.files.durable import sync
-from mqstore.spark.batch_journal import Books
+from mqstore.spark.books import Books
 from mqstore.spark.ingest import PipelineConfig
 
 if TYPE_CHECKING:

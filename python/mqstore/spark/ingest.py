@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
+from mqstore.spark.books import check_books, migrated, purpose_of
 from mqstore.spark.compat import is_connect
 from mqstore.spark.failures import reason
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.progress import Progress
-from mqstore.spark.purpose import check_books, migrated, purpose_of
 from mqstore.spark.schema import columns_schema, message_schema, read_schema
 from mqstore.spark.sinks import Place, Sinks, counts
 from mqstore.spark.source import register_format

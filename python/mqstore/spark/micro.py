@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore.errors import ConfigError, StoreError
 from mqstore.files.durable import replace
+from mqstore.spark.books import check_purpose, purpose_of
 from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions, as_texts
-from mqstore.spark.packing import pack, plan_name
+from mqstore.spark.plan import pack, plan_name
 from mqstore.spark.progress import Progress
-from mqstore.spark.purpose import check_purpose, purpose_of
 from mqstore.spark.schema import message_schema, read_schema
 from mqstore.spark.stream import StreamParts
 from mqstore.spark.values import session_zone

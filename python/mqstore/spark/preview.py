@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqstore.spark.batch_journal import Books
+from mqstore.spark.books import Books, check_books, purpose_of
 from mqstore.spark.ingest import PipelineConfig
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.progress import Progress
-from mqstore.spark.purpose import check_books, purpose_of
 from mqstore.spark.stream import ID, check_limits, places
 from mqstore.spark.target import check_target
 

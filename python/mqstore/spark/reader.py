@@ -16,8 +16,7 @@ from mqstore._names import is_system_topic
 from mqstore.errors import StoreError
 from mqstore.spark.compat import DataSourceReader
 from mqstore.spark.failures import in_one_sentence
-from mqstore.spark.packing import pack, ranges_of
-from mqstore.spark.plan import plan
+from mqstore.spark.plan import pack, plan, ranges_of
 from mqstore.spark.schema import usual_columns
 from mqstore.spark.values import topics_matching
 from mqstore.spark.worker_check import Shipped

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.storagelevel import StorageLevel
 
 from mqstore.errors import ConfigError
-from mqstore.spark.batch_journal import Books, Entry
+from mqstore.spark.books import Books, Entry
 from mqstore.spark.worker_check import Shipped
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from mqstore.spark.books import Purpose
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.progress import Progress
-    from mqstore.spark.purpose import Purpose
 
 _DAY = "date_from_unix_date(cast(floor(unix_micros({}) / 86400000000) AS int))"
 """The day in one zone, whichever the session has: a batch must come out the same everywhere."""

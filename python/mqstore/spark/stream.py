@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from mqstore.errors import ConfigError, UnsupportedError
+from mqstore.spark.books import check_purpose, purpose_of
 from mqstore.spark.compat import DataSourceStreamReader
 from mqstore.spark.failures import in_one_sentence
-from mqstore.spark.packing import pack, ranges_of
+from mqstore.spark.plan import pack, ranges_of
 from mqstore.spark.progress import Progress
-from mqstore.spark.purpose import check_purpose, purpose_of
 from mqstore.spark.reader import read_range
 from mqstore.spark.worker_check import Shipped
 

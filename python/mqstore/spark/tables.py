@@ -21,7 +21,7 @@ from mqstore.errors import StoreError
 from mqstore.files.layout import index_files
 from mqstore.spark.compat import InputPartition
 from mqstore.spark.failures import in_one_sentence
-from mqstore.spark.packing import pack, ranges_of
+from mqstore.spark.plan import pack, ranges_of
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores
 from mqstore.spark.values import topics_matching

@@ -20,12 +20,12 @@ from helpers import environment
 from helpers.stores import TINY, message
 from mqstore.errors import ConfigError, StoreLockedError, UnsupportedError
 from mqstore.spark import micro_batch, stream, target
+from mqstore.spark.books import check_purpose
 from mqstore.spark.compat import is_connect
 from mqstore.spark.failures import PySparkException, reason, sentence
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.preview import preview
-from mqstore.spark.purpose import check_purpose
 from mqstore.spark.target import TargetLock
 
 if TYPE_CHECKING:

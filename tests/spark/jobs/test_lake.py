@@ -16,7 +16,7 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY, message
-from mqstore.spark.batch_journal import Books, Entry
+from mqstore.spark.books import Books, Entry
 from mqstore.spark.compacting import compact
 from mqstore.spark.failures import PySparkException, sentence
 from mqstore.spark.ingest import pipeline
