@@ -177,7 +177,7 @@ class Progress:
         end = {}
         for broker, reach in reaches.items():
             begin = start.get(broker, reach.begin)
-            self._check_end(broker, begin, reach)
+            self._check_end(begin, reach)
             # A truncated log continues at its new end; rows held back by `until` were read already.
             stop = min(max(reach.end, begin), reach.log_end)
             end[broker] = stop if final is None else min(stop, max(final.get(broker, begin), begin))
@@ -237,13 +237,12 @@ class Progress:
             found = next(others)
             if found is None:
                 continue
-            with mqstore.open(self.options.root(store.path), config=self.options.config) as opened:
-                begin, end = opened.min_physical_offset, opened.max_physical_offset
-            if end < place and self.options.fail_on_data_loss:
+            reach = self._whole(store)
+            if reach.end < place and self.options.fail_on_data_loss:
                 continue  # `_check_end` says so
             older = zip(anchors[1:], others, strict=True)
             common = next((one for one, other in older if other is None), None)
-            on = begin if common is None else max(begin, common[0] + common[1])
+            on = reach.begin if common is None else max(reach.begin, common[0] + common[1])
             at, size, crc = anchors[0]
             self._lost(
                 f"broker {store.broker}: {store.path} is another store than the one that was read "
@@ -253,8 +252,7 @@ class Progress:
                     "no record is known that both have" if common is None else f"both agree to {on}"
                 ),
                 place,
-                begin,
-                end,
+                reach,
                 then=f"goes on from {on}: messages behind it come again if both have them",
             )
             same[store.broker] = on
@@ -313,15 +311,16 @@ class Progress:
                 continue
             at = start.get(broker, reach.begin)
             if at < stop:
-                self._check_begin(broker, at, reach)
-                self._check_end(broker, stop, reach)
+                self._check_held(at, stop, reach)
             at, stop = max(at, reach.begin), min(stop, reach.log_end)
             step = self.options.split_bytes
             bounds = self._queue_bounds(starts or {}, broker)
-            while at < stop:
-                to = min(at + step, stop)
-                ranges.append(LogRange(reach.store.path, broker, at, to, reach.log_end, bounds))
-                at = to
+            ranges += [
+                LogRange(
+                    reach.store.path, broker, one, min(one + step, stop), reach.log_end, bounds
+                )
+                for one in range(at, stop, step)
+            ]
         return ranges
 
     def check_range(self, part: LogRange) -> None:
@@ -330,30 +329,32 @@ class Progress:
         Raises:
             OffsetOutOfRangeError: It cannot.
         """
-        with mqstore.open(self.options.root(part.store), config=self.options.config) as store:
-            begin, end = store.min_physical_offset, store.max_physical_offset
-        reach = Reach(StoreDir(part.store, part.broker), begin, end, end)
-        self._check_begin(part.broker, part.begin, reach)
-        self._check_end(part.broker, part.end, reach)
+        self._check_held(part.begin, part.end, self._whole(StoreDir(part.store, part.broker)))
 
-    def _check_begin(self, broker: str, at: int, reach: Reach) -> None:
-        if at < reach.begin:
+    def _whole(self, store: StoreDir) -> Reach:
+        """Bounds of a store's log, whichever part of it may be read."""
+        with mqstore.open(self.options.root(store.path), config=self.options.config) as opened:
+            begin, end = opened.min_physical_offset, opened.max_physical_offset
+        return Reach(store, begin, end, end)
+
+    def _check_held(self, begin: int, end: int, reach: Reach) -> None:
+        if begin < reach.begin:
             self._lost(
-                f"broker {broker}: retention deleted physical offsets {at} to {reach.begin} "
-                f"of {reach.store.path} before they were read",
-                at,
-                reach.begin,
-                reach.log_end,
+                f"broker {reach.store.broker}: retention deleted physical offsets {begin} to "
+                f"{reach.begin} of {reach.store.path} before they were read",
+                begin,
+                reach,
             )
+        self._check_end(end, reach)
 
-    def _check_end(self, broker: str, at: int, reach: Reach) -> None:
+    def _check_end(self, at: int, reach: Reach) -> None:
         if at > reach.log_end:
             self._lost(
-                f"broker {broker}: the log of {reach.store.path} ends at {reach.log_end}, and was "
-                f"read up to {at}: a crash cut its tail, or it is another store",
+                f"broker {reach.store.broker}: the log of {reach.store.path} ends at "
+                f"{reach.log_end}, and was read up to {at}: a crash cut its tail, or it is another "
+                "store",
                 at,
-                reach.begin,
-                reach.log_end,
+                reach,
             )
 
     def _gone(self, broker: str, at: int) -> Literal["wait", "drop"]:
@@ -384,11 +385,11 @@ class Progress:
         )
 
     def _lost(
-        self, what: str, at: int, begin: int, end: int, then: str = "goes on with what is there"
+        self, what: str, at: int, reach: Reach, then: str = "goes on with what is there"
     ) -> None:
         if self.options.fail_on_data_loss:
             hint = f"; option failOnDataLoss=false {then}"
-            raise OffsetOutOfRangeError(what + hint, at, begin, end)
+            raise OffsetOutOfRangeError(what + hint, at, reach.begin, reach.log_end)
         _log.warning("%s; failOnDataLoss is off, the stream %s", what, then)
 
     def _limit_rows(

@@ -102,20 +102,16 @@ class StreamWriter(Shipped, DataSourceStreamArrowWriter):
         staging = self.writer.staging
         out = Path(staging.out)
         if batchId > self._done():
+            batch = f"batch-{batchId:08}"
             # A commit that was killed left them.
             half = [
-                *sorted(out.glob(f"batch-{batchId:08}-*")),
-                *sorted(out.glob(f"{BAD_ROWS}/batch-{batchId:08}-*")),
+                one for at in ("", f"{BAD_ROWS}/") for one in sorted(out.glob(f"{at}{batch}-*"))
             ]
-            written = [one for one in messages if isinstance(one, Written)]
-            stores = [
-                (f"batch-{batchId:08}-part-{one.partition:05}", path)
-                for one in written
-                for _, path in one.stores
-            ]
-            for one in written:
-                stores += one.kept(f"batch-{batchId:08}-part-{one.partition:05}")
-            staging.publish(stores, replace=half)
+            staged = []
+            for one in (one for one in messages if isinstance(one, Written)):
+                staged += [(f"{batch}-part-{one.partition:05}", path) for _, path in one.stores]
+                staged += one.kept(batch)
+            staging.publish(staged, replace=half)
             replace(out / _MARKER, json.dumps({"query": self.query, "batch": batchId}))
         self._discard()
 

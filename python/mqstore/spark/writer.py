@@ -161,9 +161,10 @@ class Written(WriterCommitMessage):
     stores: list[tuple[str, str]]
     bad: str | None = None
 
-    def kept(self, name: str) -> list[tuple[str, str]]:
+    def kept(self, prefix: str) -> list[tuple[str, str]]:
         """Name and path of the file of bad rows."""
-        return [] if self.bad is None else [(f"{BAD_ROWS}/{name}.parquet", self.bad)]
+        name = f"{BAD_ROWS}/{prefix}-part-{self.partition:05}.parquet"
+        return [] if self.bad is None else [(name, self.bad)]
 
 
 BAD_ROWS = "_bad_rows"
@@ -217,8 +218,7 @@ class StoreWriter(Shipped, DataSourceArrowWriter):
         replaced = stores_in(out) if self.overwrite else []
         taken = [path.name for path in out.iterdir() if path not in replaced]
         written = [one for one in messages if isinstance(one, Written)]
-        job = self.staging.job
-        bad = [file for one in written for file in one.kept(f"{job}-part-{one.partition:05}")]
+        bad = [file for one in written for file in one.kept(self.staging.job)]
         self.staging.publish([*self.names(written, taken), *bad], replace=replaced)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
