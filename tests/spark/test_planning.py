@@ -107,7 +107,7 @@ def test_stores_of_one_broker_name_are_named(
     assert len(rows(tmp_path / "*" / "broker" / "store")) == 6
     assert caplog.text.count("column broker has 'broker' for both") == 1
     assert str(tmp_path / "one" / "broker" / "store") in caplog.text
-    stores_module._warn.cache_clear()
+    stores_module.log_once.cache_clear()
     caplog.clear()
     rows(tmp_path / "*" / "broker" / "store", brokerName="both")
     assert not caplog.records

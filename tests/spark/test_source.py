@@ -16,9 +16,9 @@ import mqstore
 from helpers.arrow_types import to_arrow_schema
 from mqstore.spark import read, register
 from mqstore.spark.failures import sentence
-from mqstore.spark.reader import log_unused_columns
 from mqstore.spark.schema import message_schema, usual_columns
 from mqstore.spark.source import MqStoreDataSource
+from mqstore.spark.stores import log_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_plan_names_access_path_stores_splits_filters_and_columns(spark, store
 
 
 def test_a_read_of_all_columns_tells_once_how_to_leave_some_out(stores, caplog) -> None:
-    log_unused_columns.cache_clear()
+    log_once.cache_clear()
     caplog.set_level(logging.INFO, "mqstore.spark")
 
     def told(**options: str) -> list[str]:

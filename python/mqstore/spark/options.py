@@ -39,6 +39,11 @@ def _switch(name: str, *, default: bool, **row: Any) -> Any:  # noqa: ANN401
     return option(name, values.read_boolean, default=default, example=example, **row)
 
 
+def _one_of(name: str, *known: str, **row: Any) -> Any:  # noqa: ANN401
+    """An option that is one of some words, the first if it is not given."""
+    return option(name, values.read_one_of(known), default=known[0], **row)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """The options of a read, parsed: a field each, with its row.
@@ -152,11 +157,8 @@ class ReadOptions:
     `mqstore.spark.read`, `micro_batch` and a pipeline, and the zone of the driver's system in the
     format itself: Spark does not pass its session's zone to a source
     """
-    access_path: Literal["auto", "scan", "consumequeue", "index"] = option(
-        "accessPath",
-        values.read_one_of(("auto", "scan", "consumequeue", "index")),
-        default="auto",
-        example="consumequeue",
+    access_path: Literal["auto", "scan", "consumequeue", "index"] = _one_of(
+        "accessPath", "auto", "scan", "consumequeue", "index", example="consumequeue"
     )
     """`auto`, `scan`, `consumequeue`, `index`: see [access paths](#access-paths)"""
     split_bytes: int = option(
@@ -167,12 +169,8 @@ class ReadOptions:
     """minimum number of partitions, if there is enough data"""
     pushdown: bool = _switch("pushdown", default=False)
     """whether Spark's own filters reduce what is read"""
-    on_error: Literal["fail", "skip", "rows"] = option(
-        "onError",
-        values.read_one_of(("fail", "skip", "rows")),
-        default="fail",
-        kept=True,
-        example="rows",
+    on_error: Literal["fail", "skip", "rows"] = _one_of(
+        "onError", "fail", "skip", "rows", kept=True, example="rows"
     )
     """at damage: `fail`, `skip`, or `rows`: a row for each damaged range with `error` set"""
     verify_crc: bool = _switch("verifyCrc", default=True)
@@ -189,11 +187,8 @@ class ReadOptions:
     """
     strict: bool = _switch("strict", default=False)
     """whether a topic that no store has is an error with the nearest names, and not a warning"""
-    missing_stores: Literal["fail", "wait", "drop"] = option(
-        "missingStores",
-        values.read_one_of(("fail", "wait", "drop")),
-        default="fail",
-        example="drop",
+    missing_stores: Literal["fail", "wait", "drop"] = _one_of(
+        "missingStores", "fail", "wait", "drop", example="drop"
     )
     """where a path is no store: `fail`; `drop` goes on without it; streams also `wait`: see
     [spark-jobs.md](spark-jobs.md#streams)
@@ -230,16 +225,9 @@ class ReadOptions:
         example="topic,body",
     )
     """the columns, in this order"""
-    table: str = _of_batches(
-        "table", values.read_one_of(TABLES), default="messages", example="damage"
-    )
+    table: str = _one_of("table", *TABLES, where=BATCH, example="damage")
     """`messages`, or a structure: see [structures as tables](#structures-as-tables)"""
-    until: str = _of_streams(
-        "until",
-        values.read_one_of(("flushed", "dispatched", "end")),
-        default="flushed",
-        example="end",
-    )
+    until: str = _one_of("until", "flushed", "dispatched", "end", where=STREAM, example="end")
     """`flushed`: messages that survive a power cut; `dispatched`: messages in the queues; `end`:
     all messages
     """
@@ -344,6 +332,11 @@ class ReadOptions:
         return (*self.starting_offsets, *self.starting_times)
 
     @property
+    def limits(self) -> tuple[tuple[str, tuple[QueueOffset, ...]], ...]:
+        """Where queues begin and end, by the option that says so."""
+        return ("startingOffsets", self.starts), ("endingOffsets", self.ending_offsets)
+
+    @property
     def shows_undelivered(self) -> bool:
         """Whether messages count that no queue names: half messages of RocketMQ before 4.3."""
         return "half" in self.include or "all" in self.include
@@ -432,14 +425,12 @@ class WriteOptions:
     """columns that become properties, as texts: `region,amount`; null is left out;
     `properties_from=` of `write_store`
     """
-    store_by: Literal["task", "broker"] = option(
-        "storeBy", values.read_one_of(("task", "broker")), default="task", where=BATCH
-    )
+    store_by: Literal["task", "broker"] = _one_of("storeBy", "task", "broker", where=BATCH)
     """`task`: a store `part-<number>` for each task that has rows; `broker`: a store for each
     broker, of rows that come sorted by `broker` (`write_store` sorts them, by store time too)
     """
-    bad_rows: Literal["fail", "drop", "quarantine"] = option(
-        "badRows", values.read_one_of(("fail", "drop", "quarantine")), default="fail"
+    bad_rows: Literal["fail", "drop", "quarantine"] = _one_of(
+        "badRows", "fail", "drop", "quarantine"
     )
     """a row that is no message: `fail` names its number and field; `drop` leaves it out and warns;
     `quarantine` keeps it with both in `_bad_rows` of the target, as Parquet; `bad_rows=` of

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     Ranges = tuple[tuple[int, int], ...]
 
 _LOG = logging.getLogger("mqstore.spark")
-_ENTRY_BYTES = 20
-# A record that is read by itself takes a page of the disk at least.
-_PAGE_BYTES = 4096
 _LEAST_SPLIT = 1024
 # Opening a store takes about as long as reading so many bytes.
 _OPEN_BYTES = 1 << 20
@@ -144,29 +141,27 @@ class _Way:
         name: Its name in ``accessPath``.
         cost: Bytes that it reads, about.
         store: The store.
-        ranges: Byte ranges to be scanned.
+        scans: Byte ranges to be scanned, and whether the tags codes of the queues choose in them.
         bounds: Bounds of queue offsets.
         queues: Parts of queues, each with the bytes of a record.
         within: The byte range whose records the queues are asked for.
         places: Records that the index names.
-        by_tags: Byte ranges in which the tags codes of the queues choose.
     """
 
     name: str
     cost: int
     store: Summary
-    ranges: tuple[tuple[int, int], ...] = ()
+    scans: tuple[tuple[int, int, bool], ...] = ()
     bounds: tuple[QueuePart, ...] = ()
     queues: tuple[tuple[QueuePart, int], ...] = ()
     within: tuple[int, int] = (0, 0)
     places: tuple[int, ...] = ()
-    by_tags: tuple[tuple[int, int], ...] = ()
 
     @property
     def shared(self) -> int:
         """Bytes of the log that are shared out."""
         records = sum((end - begin) * mean for (_, _, begin, end), mean in self.queues)
-        return records + sum(end - begin for begin, end in (*self.by_tags, *self.ranges))
+        return records + sum(end - begin for begin, end, _ in self.scans)
 
     def parts(self, split: int) -> list[LogRange]:
         """The partitions, of about `split` bytes each."""
@@ -181,12 +176,9 @@ class _Way:
                 LogRange(path, broker, begin, log_end, log_end, self.bounds, places=self.places)
             )
         parts += [
-            LogRange(
-                path, broker, first, last, log_end, self.bounds, by_tags=ranges is self.by_tags
-            )
-            for ranges in (self.by_tags, self.ranges)
-            for one in ranges
-            for first, last in split_range(*one, split, self.store.file_size)
+            LogRange(path, broker, first, last, log_end, self.bounds, by_tags=by_tags)
+            for low, high, by_tags in self.scans
+            for first, last in split_range(low, high, split, self.store.file_size)
         ]
         return parts
 
@@ -216,7 +208,8 @@ def _choose(store: Summary, options: ReadOptions) -> _Way:
     """The way that reads least, or the one that was asked for."""
     bounds = bounds_of(store, options)
     ranges = _ranges(store, options)
-    scan = _Way("scan", sum(e - b for b, e in ranges), store, ranges, bounds)
+    scans = tuple((b, e, False) for b, e in ranges)
+    scan = _Way("scan", sum(e - b for b, e in ranges), store, scans, bounds)
     ways = {"scan": scan}
     # Only a scan meets every damaged range, and what no queue names.
     only_scan = options.shows_undelivered or (
@@ -277,32 +270,26 @@ def _ranges(store: Summary, options: ReadOptions) -> Ranges:
 def _by_queues(store: Summary, options: ReadOptions, bounds: Bounds, ranges: Ranges) -> _Way:
     wanted = {(topic, queue_id): (begin, end) for topic, queue_id, begin, end in bounds}
     topics = {queue.topic for queue in store.queues or ()}
+    if options.topics is not None:
+        topics.intersection_update(options.topics)
     if options.topic_pattern is not None:
         topics = topics_matching(options.topic_pattern, topics)
-    queues = []
+    queues, cost = [], 0
     for queue in store.queues or ():
-        if options.topics is not None and queue.topic not in options.topics:
-            continue
-        if queue.topic not in topics:
-            continue
         named = (queue.topic, queue.queue_id)
-        if options.queues is not None and named not in wanted:
+        if queue.topic not in topics or (options.queues is not None and named not in wanted):
             continue
         begin, end = wanted.get(named, (0, INT64_MAX))
         begin, end = max(begin, queue.min_offset), min(end, queue.max_offset)
         if begin < end:
             queues.append(((*named, begin, end), queue.mean_bytes))
+            cost += int((end - begin) * queue.entry_cost)
     first = ranges[0][0] if ranges else store.end
     last = ranges[-1][1] if ranges else store.end
-    tail = tuple((max(b, store.dispatched), e) for b, e in ranges if e > store.dispatched)
-    shares = {(one.topic, one.queue_id): one.tag_share for one in store.queues or ()}
-    cost = sum(
-        int((end - begin) * (_ENTRY_BYTES + shares[topic, queue_id] * max(mean, _PAGE_BYTES)))
-        for (topic, queue_id, begin, end), mean in queues
-    )
+    tail = _behind(store.dispatched, ranges)
     return _Way(
         "consumequeue",
-        cost + sum(e - b for b, e in tail),
+        cost + sum(e - b for b, e, _ in tail),
         store,
         tail,
         bounds,
@@ -318,16 +305,17 @@ def _by_tags(store: Summary, bounds: Bounds, ranges: Ranges) -> _Way:
     that a lost queue costs time and no rows.
     """
     ends = store.dispatched
-    known = tuple((b, min(e, ends)) for b, e in ranges if b < ends)
-    tail = tuple((max(b, ends), e) for b, e in ranges if e > ends)
-    entries = sum(
-        (one.max_offset - one.min_offset)
-        * (_ENTRY_BYTES + one.tag_share * max(one.mean_bytes, _PAGE_BYTES))
-        for one in store.queues or ()
-    )
-    part = sum(e - b for b, e in known) / max(ends - store.begin, 1)
-    cost = int(entries * part) + sum(e - b for b, e in tail)
-    return _Way("consumequeue", cost, store, tail, bounds, by_tags=known)
+    known = tuple((b, min(e, ends), True) for b, e in ranges if b < ends)
+    tail = _behind(ends, ranges)
+    entries = sum((one.max_offset - one.min_offset) * one.entry_cost for one in store.queues or ())
+    part = sum(e - b for b, e, _ in known) / max(ends - store.begin, 1)
+    cost = int(entries * part) + sum(e - b for b, e, _ in tail)
+    return _Way("consumequeue", cost, store, (*known, *tail), bounds)
+
+
+def _behind(dispatched: int, ranges: Ranges) -> tuple[tuple[int, int, bool], ...]:
+    """The parts of byte ranges that no queue tells of."""
+    return tuple((max(b, dispatched), e, False) for b, e in ranges if e > dispatched)
 
 
 def _grouped(queues: Iterable[tuple[QueuePart, int]], split: int) -> Iterable[list[QueuePart]]:

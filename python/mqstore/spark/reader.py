@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from mqstore.spark.compat import DataSourceReader
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.plan import pack, plan, ranges_of
 from mqstore.spark.schema import usual_columns
+from mqstore.spark.stores import log_once
 from mqstore.spark.values import topics_matching
 from mqstore.spark.worker_check import Shipped
 from mqstore.store import settings_of
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.plan import LogRange
-
-_log = logging.getLogger("mqstore.spark")
 
 _HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 
@@ -47,20 +45,15 @@ def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReade
     Spark refuses a reader that takes filters unless its own setting is on, so that only
     ``pushdown=true`` has one.
     """
+    # Spark does not tell which columns a query uses.
     if options.columns is None and set(usual_columns()) <= set(columns):
-        log_unused_columns()
+        log_once(
+            logging.INFO,
+            f"all {len(usual_columns())} columns of a message are decoded, whichever the query "
+            "uses; option columns=topic,body decodes only those that it names",
+        )
     reader = PushdownReader if options.pushdown else MessageReader
     return reader(options, tuple(columns))
-
-
-@functools.cache
-def log_unused_columns() -> None:
-    """Logs once in a process how to leave columns out: Spark does not tell which a query uses."""
-    _log.info(
-        "all %d columns of a message are decoded, whichever the query uses; "
-        "option columns=topic,body decodes only those that it names",
-        len(usual_columns()),
-    )
 
 
 def log_selection(frame: DataFrame) -> DataFrame:
@@ -70,21 +63,15 @@ def log_selection(frame: DataFrame) -> DataFrame:
     def selecting(*columns: Any) -> DataFrame:  # noqa: ANN401 - Spark's
         found = select(*columns)
         if 0 < len(found.columns) <= count // 2:
-            _log_selection_once(len(found.columns), count)
+            log_once(
+                logging.WARNING,
+                f"select names {len(found.columns)} of {count} columns, and all are decoded: with "
+                "columns= of the read this is up to 3 times as fast",
+            )
         return found
 
     frame.select = selecting  # type: ignore[method-assign]
     return frame
-
-
-@functools.cache
-def _log_selection_once(few: int, count: int) -> None:
-    _log.warning(
-        "select names %d of %d columns, and all are decoded: with columns= of the read this is up "
-        "to 3 times as fast",
-        few,
-        count,
-    )
 
 
 class Reader(Shipped, DataSourceReader):

@@ -39,6 +39,9 @@ QueuePart = tuple[str, int, int, int]
 """Topic, queue, and a half-open range of queue offsets."""
 
 _GLOB = re.compile(r"[*?\[]")
+_ENTRY_BYTES = 20
+# A record that is read by itself takes a page of the disk at least.
+_PAGE_BYTES = 4096
 _SAMPLED_ENTRIES = 64
 _MOST_LOOKUPS = 1_000
 _MOST_FOUND = 100_000
@@ -94,6 +97,11 @@ class Queue:
     max_offset: int
     mean_bytes: int = 1024
     tag_share: float = 1.0
+
+    @property
+    def entry_cost(self) -> float:
+        """Bytes that are read for an entry, and for its record if the tags may match."""
+        return _ENTRY_BYTES + self.tag_share * max(self.mean_bytes, _PAGE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +191,8 @@ def _once(paths: Iterable[str]) -> list[str]:
         status = (log if log.is_dir() else Path(path)).stat()
         first = by_file.setdefault((status.st_dev, status.st_ino), path)
         if first != path:
-            _warn(f"{path} and {first} are one store; it is read once, as {first}")
+            text = f"{path} and {first} are one store; it is read once, as {first}"
+            log_once(logging.WARNING, text)
     return list(by_file.values())
 
 
@@ -192,16 +201,15 @@ def _warn_of_one_name(stores: Sequence[StoreDir]) -> None:
     for one in stores:
         first = by_name.setdefault(one.broker, one.path)
         if first != one.path:
-            _warn(
-                f"column broker has {one.broker!r} for both {first} and {one.path}; to tell their "
-                "rows apart, read each with its brokerName"
-            )
+            text = f"column broker has {one.broker!r} for both {first} and {one.path}"
+            advice = "to tell their rows apart, read each with its brokerName"
+            log_once(logging.WARNING, f"{text}; {advice}")
 
 
 @functools.cache
-def _warn(text: str) -> None:
-    """Warns once in a process: a stream finds its stores again for each batch."""
-    _log.warning(text)
+def log_once(level: int, text: str) -> None:
+    """Logs once in a process: a stream finds its stores again for each batch."""
+    _log.log(level, text)
 
 
 def _is_store(path: str, options: ReadOptions) -> bool:
@@ -291,7 +299,8 @@ def _topics(store: mqstore.Store, options: ReadOptions) -> Sequence[str] | None:
 def _queues(
     store: mqstore.Store, store_dir: StoreDir, topics: Sequence[str], options: ReadOptions
 ) -> tuple[Queue, ...]:
-    codes = _codes(options.tags) if options.selects_tags and options.tags else None
+    tags = options.tags.split("||") if options.selects_tags and options.tags else None
+    codes = None if tags is None else {_native.tags_code(tag.strip(_TRIMMED)) for tag in tags}
     return tuple(
         Queue(
             info.topic,
@@ -305,12 +314,8 @@ def _queues(
     )
 
 
-def _codes(tags: str) -> frozenset[int]:
-    return frozenset(_native.tags_code(tag.strip(_TRIMMED)) for tag in tags.split("||"))
-
-
 def _sample(
-    root: str | RemotePath, info: mqstore.QueueInfo, codes: frozenset[int] | None
+    root: str | RemotePath, info: mqstore.QueueInfo, codes: AbstractSet[int] | None
 ) -> tuple[int, float]:
     """Mean bytes of a queue's records and the share of its entries with one of `codes`."""
     folder = below(root, "consumequeue", info.topic, str(info.queue_id))
@@ -396,14 +401,8 @@ def check_topics(
 def bounds_of(store: Summary, options: ReadOptions) -> tuple[QueuePart, ...]:
     """The bounds of queue offsets that the options set in a store, words resolved."""
     known = {(queue.topic, queue.queue_id): queue for queue in store.queues or ()}
-    bounds: dict[tuple[str, int], list[int]] = {}
-    for topic, ids in options.queues or ():
-        for queue_id in ids:
-            bounds[topic, queue_id] = [0, INT64_MAX]
-    for side, option, given in (
-        (0, "startingOffsets", options.starts),
-        (1, "endingOffsets", options.ending_offsets),
-    ):
+    bounds = {(topic, one): [0, INT64_MAX] for topic, ids in options.queues or () for one in ids}
+    for side, (option, given) in enumerate(options.limits):
         for one in given:
             for named, queue in known.items():
                 if not one.names(*named) or (options.queues is not None and named not in bounds):
@@ -445,10 +444,7 @@ def _resolve(
 def check_queues_known(stores: Sequence[Summary], options: ReadOptions) -> None:
     """Refuses offsets of queues that are in no store: they are misspelt."""
     known = {(one.topic, one.queue_id) for store in stores for one in store.queues or ()}
-    for option, given in (
-        ("startingOffsets", options.starts),
-        ("endingOffsets", options.ending_offsets),
-    ):
+    for option, given in options.limits:
         for one in given:
             if any(one.names(*queue) for queue in known):
                 continue

@@ -266,27 +266,24 @@ def _times(milliseconds: pa.Array) -> pa.Array:
 
 
 def _files(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    rows = []
     root = options.root(part.store)
-    for parts, state in root.entries() if is_remote(root) else ():
-        if state is not None:
-            rows.append(_file_row("/".join(parts), state))
-    for folder, _folders, names in () if is_remote(root) else os.walk(part.store):
-        for name in names:
-            path = Path(folder, name)
-            status = path.lstat()
-            rows.append(_file_row(str(path.relative_to(part.store)), status))
-    yield _rows(sorted(rows, key=lambda row: str(row["path"])), "files")
-
-
-def _file_row(path: str, status: Any) -> dict[str, object]:  # noqa: ANN401 - os.stat_result, or of an object
-    return {
-        "path": path,
-        "structure": path.partition("/")[0],
-        "size": status.st_size,
-        "allocated": status.st_blocks * 512,
-        "modified": status.st_mtime_ns // 1000,
-    }
+    found: dict[str, Any]  # `os.stat_result`, or that of an object
+    if is_remote(root):
+        found = {"/".join(names): state for names, state in root.entries() if state is not None}
+    else:
+        paths = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+        found = {str(path.relative_to(root)): path.lstat() for path in paths}
+    rows = [
+        {
+            "path": path,
+            "structure": path.partition("/")[0],
+            "size": found[path].st_size,
+            "allocated": found[path].st_blocks * 512,
+            "modified": found[path].st_mtime_ns // 1000,
+        }
+        for path in sorted(found)
+    ]
+    yield _rows(rows, "files")
 
 
 def _checkpoint(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:

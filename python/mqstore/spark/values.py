@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,6 @@ EVERY_QUEUE: Final = -1
 """In place of a queue: each of its topic."""
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
-_T = TypeVar("_T")
 _INT32_MAX = 2**31 - 1
 _VIEW = (
     "in SQL CREATE TEMPORARY VIEW x USING mqstore OPTIONS (path '...') does, and CREATE TABLE "
@@ -411,22 +410,18 @@ def read_flushed_after(text: str) -> float:
 
 def read_boolean(text: str) -> bool:
     """Reads ``true`` or ``false``."""
-    match text.strip().lower():
-        case "true":
-            return True
-        case "false":
-            return False
-    raise _refused("true or false", text)
+    if (word := text.strip().lower()) not in ("true", "false"):
+        raise _refused("true or false", text)
+    return word == "true"
 
 
-def read_one_of(known: Sequence[_T]) -> Callable[[str], _T]:
+def read_one_of(known: Sequence[str]) -> Callable[[str], str]:
     """Returns a function that reads one of the known words."""
 
-    def read(text: str) -> _T:
-        for one in known:
-            if text.strip().lower() == one:
-                return one
-        raise ValueError(unknown_name("value", text, map(str, known)))
+    def read(text: str) -> str:
+        if (word := text.strip().lower()) in known:
+            return word
+        raise ValueError(unknown_name("value", text, known))
 
     return read
 
