@@ -368,7 +368,7 @@ def pack(ranges: Sequence[LogRange | StructurePart], options: ReadOptions) -> li
             room = most
         groups[-1].append(one)
         room -= _cost(one)
-    return [Pack(tuple(group)) for group in groups]
+    return [group[0] if len(group) == 1 else Pack(tuple(group)) for group in groups]
 
 
 def plan_name(partitions: Sequence[object], options: ReadOptions) -> str:
@@ -404,7 +404,9 @@ def _access_path(one: LogRange) -> str:
 
 def ranges_of(partition: object) -> Iterable[Any]:
     """The parts of a partition; none of one that Spark made where there is nothing to read."""
-    return partition.ranges if isinstance(partition, Pack) else ()
+    if isinstance(partition, Pack):
+        return partition.ranges
+    return (partition,) if hasattr(partition, "size") else ()
 
 
 def size_of(partitions: Sequence[object], options: ReadOptions) -> int:
