@@ -15,23 +15,16 @@ __all__ = [
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    HAS_SOURCES = True
+try:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-else:
-    try:
-        from pyspark.sql.datasource import (
-            DataSourceReader,
-            DataSourceStreamReader,
-            InputPartition,
-        )
-    except ModuleNotFoundError as error:
-        if error.name != "pyspark.sql.datasource":
-            raise
-        HAS_SOURCES = False
-
+except ModuleNotFoundError as error:
+    if error.name != "pyspark.sql.datasource":
+        raise
+    HAS_SOURCES = False
+    if not TYPE_CHECKING:
         InputPartition = DataSourceReader = DataSourceStreamReader = object
-    else:
-        HAS_SOURCES = True
+else:
+    HAS_SOURCES = True
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -8,11 +8,13 @@ both are reported here and are errors unless ``failOnDataLoss`` is off.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import pyarrow as pa
 
 import mqstore
@@ -41,11 +43,12 @@ Offset = dict[str, int]
 """A physical offset for each broker."""
 QueueStarts = Mapping[str, Sequence[tuple[str, int, int]]]
 """By broker topic, queue, and first queue offset."""
-Anchor = tuple[int, int, int]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Crc = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Anchor = tuple[Count, Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)], _Crc]
 """A record before an offset: where it begins, its length, and the CRC-32 of its bytes."""
 Marks = Mapping[str, Sequence[Anchor]]
 """By broker anchors, newest first."""
-_ANCHOR_MOST = (2**63 - 1, 2**31 - 1, 2**32 - 1)
 _OLD_MARKED_BYTES = 64
 """Marks were ``[base, crc]`` before: of a log file's first bytes."""
 
@@ -260,17 +263,17 @@ class Progress:
 
     def _anchors(self, marks: object) -> list[Anchor]:
         """Parses the marks of one broker, which are untrusted."""
-        rows: list[Any] = list(marks) if isinstance(marks, list | tuple) else [marks]
         if marks is None:
             return []
-        if _is_within(rows, _ANCHOR_MOST[::2]):
+        with contextlib.suppress(msgspec.ValidationError):
+            base, crc = msgspec.convert(marks, tuple[Count, _Crc])
             self.warn_of_old_marks()
-            return [(rows[0], _OLD_MARKED_BYTES, rows[1])]
-        if not all(_is_within(row, _ANCHOR_MOST) for row in rows):
-            raise ConfigError(
-                f"the checkpoint's anchors {str(marks)[:200]} are not of this source", "path"
-            )
-        return [(at, size, crc) for at, size, crc in rows]
+            return [(base, _OLD_MARKED_BYTES, crc)]
+        try:
+            return msgspec.convert(marks, list[Anchor])
+        except msgspec.ValidationError:
+            text = f"the checkpoint's anchors {str(marks)[:200]} are not of this source"
+            raise ConfigError(text, "path") from None
 
     def warn_of_old_marks(self) -> None:
         """Says once that another log in a store's place may go unnoticed."""
@@ -428,14 +431,6 @@ class Progress:
                     place = min(at + size, end)
                     break
         return count, place
-
-
-def _is_within(numbers: object, most: Sequence[int]) -> bool:
-    return (
-        isinstance(numbers, list | tuple)
-        and len(numbers) == len(most)
-        and all(type(n) is int and 0 <= n <= limit for n, limit in zip(numbers, most, strict=True))
-    )
 
 
 def _offset(given: object) -> Offset:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from mqstore.errors import ConfigError, UnsupportedError
 from mqstore.spark.books import check_purpose, purpose_of
 from mqstore.spark.compat import DataSourceStreamReader
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.plan import pack, ranges_of
-from mqstore.spark.progress import Progress
+from mqstore.spark.progress import Count, Progress
 from mqstore.spark.reader import read_range
 from mqstore.spark.worker_check import Shipped
 
@@ -202,15 +204,10 @@ class _Reader(StreamParts, DataSourceStreamReader):
 def _queue_starts(given: object) -> QueueStarts:
     """Parses those of a checkpoint, which is untrusted."""
     try:
-        rows = {broker: [(t, q, at) for t, q, at in many] for broker, many in dict(given).items()}  # type: ignore[call-overload]
-    except (TypeError, ValueError):
-        rows = {"": [("", -1, -1)]}
-    for topic, queue_id, at in (row for many in rows.values() for row in many):
-        if not (isinstance(topic, str) and type(queue_id) is type(at) is int and at >= 0):
-            raise ConfigError(
-                f"the checkpoint's queues {str(given)[:200]} are not of this source", "path"
-            )
-    return rows
+        return msgspec.convert(given, dict[str, list[tuple[str, int, Count]]])
+    except msgspec.ValidationError:
+        text = f"the checkpoint's queues {str(given)[:200]} are not of this source"
+        raise ConfigError(text, "path") from None
 
 
 class RefusingReader(DataSourceStreamReader):
