@@ -127,11 +127,8 @@ class Bounds:
             is_backup = snapshot_of(root) is not None
             if has_scheme(found.path) and not is_backup:  # an object is durable
                 return log_end
-            held = (
-                []
-                if is_backup
-                else _held(log_paths(log_folders(root, store.config)), known, log_end)
-            )
+            paths = {} if is_backup else log_paths(log_folders(root, store.config))
+            held = _held(paths, known, log_end)
             # The broker of a backup may lose what it had not flushed, and go on otherwise.
             is_local = not is_backup and all(_file_system(path) in _LOCAL for path in held)
             if self._sync(found.path, held) if is_local else self._idles(found.path, log_end):

@@ -228,8 +228,7 @@ def summarize_all(options: ReadOptions) -> list[Summary]:
 
 def summarize(store_dir: StoreDir, options: ReadOptions) -> Summary:
     """Facts about a store for planning, only those that the options need."""
-    bounds = options.starting_timestamp_ms, options.ending_timestamp_ms
-    reads_time = bounds != (None, None)
+    reads_time = {options.starting_timestamp_ms, options.ending_timestamp_ms} != {None}
     with mqstore.open(options.root(store_dir.path), config=options.config) as store:
         try:
             store._check_end(options.topics)  # noqa: SLF001 - our own
@@ -237,11 +236,9 @@ def summarize(store_dir: StoreDir, options: ReadOptions) -> Summary:
             if options.on_error == "fail":
                 raise
             _log.warning("%s", error)
-        config = store.config
-        file_size = config.mapped_file_size_commit_log or 0
         files = tuple(
             LogFile(base, first_time(store, base) if reads_time else None)
-            for base in log_paths(log_folders(options.root(store_dir.path), config))
+            for base in log_paths(log_folders(options.root(store_dir.path), store.config))
         )
         topics = _topics(store, options)
         begin, end = store.min_physical_offset, store.max_physical_offset
@@ -253,7 +250,7 @@ def summarize(store_dir: StoreDir, options: ReadOptions) -> Summary:
             end=end,
             # Behind a URL it costs requests.
             dispatched=begin if topics is None else min(store.dispatched_offset, end),
-            file_size=file_size,
+            file_size=store.config.mapped_file_size_commit_log or 0,
             files=files,
             queues=queues,
             found=_find_in_index(store, options),
@@ -319,22 +316,13 @@ def _sample(
 ) -> tuple[int, float]:
     """Mean bytes of a queue's records and the share of its entries with one of `codes`."""
     folder = below(root, "consumequeue", info.topic, str(info.queue_id))
-    spans = [(info.min_offset, _SAMPLED_ENTRIES)]
+    begins = [info.min_offset]
     if codes is not None:
         middle = (info.min_offset + info.max_offset) // 2
-        spans += [
-            (middle, _SAMPLED_ENTRIES),
-            (info.max_offset - _SAMPLED_ENTRIES, _SAMPLED_ENTRIES),
-        ]
+        begins += [middle, max(info.max_offset - _SAMPLED_ENTRIES, 0)]
+    spans = [(begin, min(begin + _SAMPLED_ENTRIES, info.max_offset)) for begin in begins]
     try:
-        parts = [
-            pa.table(
-                _native.scan_queue(
-                    folder, max(begin, 0), min(max(begin, 0) + count, info.max_offset)
-                )
-            )
-            for begin, count in spans
-        ]
+        parts = [pa.table(_native.scan_queue(folder, *span)) for span in spans]
     except (StoreError, pa.ArrowException):
         return 1024, 1.0
     found = pa.concat_tables(parts)

@@ -7,7 +7,7 @@ others are read structure by structure; an option that a table cannot filter by 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,7 @@ from mqstore.spark.compat import InputPartition
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.plan import pack, ranges_of
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
-from mqstore.spark.stores import StoreDir, find_stores
+from mqstore.spark.stores import find_stores
 from mqstore.spark.values import topics_matching
 from mqstore.store import below, is_remote
 
@@ -131,13 +131,9 @@ class StructureReader(Reader):
         """Tasks of about ``splitBytes``, each of parts of queues, index files or stores."""
         parts: list[StructurePart] = []
         for store in find_stores(self.options):
-            if self.options.table == "consumequeue":
-                parts += _queue_parts(store, self.options)
-            elif self.options.table == "index":
-                parts += _index_parts(store, self.options)
-            else:
-                size = _log_size(store, self.options) if self.options.table == "damage" else 0
-                parts.append(StructurePart(store.path, store.broker, self.options.table, size))
+            whole = StructurePart(store.path, store.broker, self.options.table)
+            split = _SPLIT.get(whole.table)
+            parts += [whole] if split is None else split(whole, self.options)
         return pack(parts, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -162,11 +158,11 @@ def _same(value: str | int, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(value), rows)
 
 
-def _queue_parts(store: StoreDir, options: ReadOptions) -> Iterator[StructurePart]:
+def _queue_parts(whole: StructurePart, options: ReadOptions) -> Iterator[StructurePart]:
     entries = max(options.split_bytes // _ENTRY_BYTES, 1)
     timed = options.starting_timestamp_ms is not None or options.ending_timestamp_ms is not None
     for kind in _QUEUE_FOLDERS:
-        root = below(options.root(store.path), kind)
+        root = below(options.root(whole.store), kind)
         topics = [topic for topic in root.iterdir() if topic.is_dir()] if root.is_dir() else []
         for folder in sorted(queue for topic in topics for queue in topic.iterdir()):
             topic, queue_id = str(folder).split("/")[-2:]
@@ -177,19 +173,12 @@ def _queue_parts(store: StoreDir, options: ReadOptions) -> Iterator[StructurePar
             queue = mqstore.ConsumeQueue(folder)
             first, last = queue.min_offset, queue.max_offset
             if timed:
-                with mqstore.open(options.root(store.path), config=options.config) as opened:
+                with mqstore.open(options.root(whole.store), config=options.config) as opened:
                     first, last = _between(opened, topic, int(queue_id), (first, last), options)
             for begin in range(first, last, entries):
                 end = min(begin + entries, last)
-                yield StructurePart(
-                    store.path,
-                    store.broker,
-                    "consumequeue",
-                    (end - begin) * _ENTRY_BYTES,
-                    str(folder),
-                    begin,
-                    end,
-                )
+                size = (end - begin) * _ENTRY_BYTES
+                yield replace(whole, size=size, path=str(folder), begin=begin, end=end)
 
 
 def _between(
@@ -204,9 +193,9 @@ def _between(
     return first, last
 
 
-def _log_size(store: StoreDir, options: ReadOptions) -> int:
-    with mqstore.open(options.root(store.path), config=options.config) as opened:
-        return opened.max_physical_offset - opened.min_physical_offset
+def _log_part(whole: StructurePart, options: ReadOptions) -> Iterator[StructurePart]:
+    with mqstore.open(options.root(whole.store), config=options.config) as opened:
+        yield replace(whole, size=opened.max_physical_offset - opened.min_physical_offset)
 
 
 def _consume_queue(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
@@ -222,25 +211,18 @@ def _consume_queue(part: StructurePart, options: ReadOptions) -> Iterator[pa.Rec
         )
 
 
-def _index_parts(store_dir: StoreDir, options: ReadOptions) -> Iterator[StructurePart]:
-    root = options.root(store_dir.path)
+def _index_parts(whole: StructurePart, options: ReadOptions) -> Iterator[StructurePart]:
+    root = options.root(whole.store)
     folder = below(root, "index")
     if not folder.is_dir():
         return
-    with mqstore.open(options.root(store_dir.path), config=options.config) as store:
+    with mqstore.open(root, config=options.config) as store:
         slots, capacity = store.config.max_hash_slot_num, store.config.max_index_num
     if slots is None or capacity is None:
         raise StoreError(f"{folder}: how many slots and entries its files have is not known")
     for path in index_files(root):
-        yield StructurePart(
-            store_dir.path,
-            store_dir.broker,
-            "index",
-            path.stat().st_size,
-            str(path),
-            slots=slots,
-            capacity=capacity,
-        )
+        size = path.stat().st_size
+        yield replace(whole, size=size, path=str(path), slots=slots, capacity=capacity)
 
 
 def _index(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
@@ -347,6 +329,11 @@ def _rows(rows: Sequence[Mapping[str, object]], table: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows), schema=pa.schema(fields))
 
 
+_SPLIT: Mapping[str, Callable[[StructurePart, ReadOptions], Iterator[StructurePart]]] = {
+    "consumequeue": _queue_parts,
+    "index": _index_parts,
+    "damage": _log_part,
+}
 _READ: Mapping[str, Callable[[StructurePart, ReadOptions], Iterator[pa.RecordBatch]]] = {
     "consumequeue": _consume_queue,
     "index": _index,

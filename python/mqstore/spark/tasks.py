@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pickle
 import uuid
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -107,18 +108,16 @@ def verify(
 
     stores = [one.path for one in find_stores(options)]
     reports = each(spark, check, stores)
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for report in reports:
-        for name, count in report.counts.items():
-            counts[name] = counts.get(name, 0) + count
+        counts.update(report.counts)
     findings = tuple(
         dataclasses.replace(finding, path=str(below(options.root(report.path), finding.path)))
         for report in sorted(reports, key=lambda one: one.path)
         for finding in report.findings
     )
-    return VerifyReport(
-        ", ".join(stores), level, all(report.ok for report in reports), findings, counts
-    )
+    is_ok = all(report.ok for report in reports)
+    return VerifyReport(", ".join(stores), level, is_ok, findings, dict(counts))
 
 
 def rebuild(
