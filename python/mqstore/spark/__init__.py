@@ -47,29 +47,6 @@ _SINCE_4 = (
 )
 
 
-def register(spark: SparkSession) -> None:
-    """Makes the format ``mqstore`` known to a session, and the functions ``mq_*`` to its SQL.
-
-    Args:
-        spark: The session.
-    """
-    with _extra():
-        from mqstore.spark.compat import HAS_SOURCES
-    if not HAS_SOURCES:
-        raise UnsupportedError(_SINCE_4, "register", "")
-    with _extra():
-        from mqstore.spark.source import register_format
-
-    register_format(spark)
-    try:
-        with _extra():
-            from mqstore.spark.functions import register_functions
-    except UnsupportedError as error:
-        logging.getLogger("mqstore.spark").warning("%s", error)
-        return
-    register_functions(spark)
-
-
 @contextlib.contextmanager
 def _extra() -> Iterator[None]:
     """Says in plain words which of the packages is missing that only this part needs."""
@@ -84,6 +61,29 @@ def _extra() -> Iterator[None]:
             raise
 
 
+@_extra()
+def register(spark: SparkSession) -> None:
+    """Makes the format ``mqstore`` known to a session, and the functions ``mq_*`` to its SQL.
+
+    Args:
+        spark: The session.
+    """
+    from mqstore.spark.compat import HAS_SOURCES
+
+    if not HAS_SOURCES:
+        raise UnsupportedError(_SINCE_4, "register", "")
+    from mqstore.spark.source import register_format
+
+    register_format(spark)
+    try:
+        from mqstore.spark.functions import register_functions
+    except UnsupportedError as error:
+        logging.getLogger("mqstore.spark").warning("%s", error)
+        return
+    register_functions(spark)
+
+
+@_extra()
 def read(
     spark: SparkSession,
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -115,10 +115,14 @@ def read(
     Examples:
         >>> frame = read(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
     """
-    with _extra():
-        from mqstore.spark.compat import HAS_SOURCES, is_connect
-        from mqstore.spark.options import ReadOptions, as_texts
-        from mqstore.spark.values import session_zone
+    from mqstore.spark.compat import HAS_SOURCES, is_connect
+    from mqstore.spark.mapping import map_parts
+    from mqstore.spark.options import ReadOptions, as_texts
+    from mqstore.spark.plan import plan_name, size_of
+    from mqstore.spark.reader import log_selection
+    from mqstore.spark.schema import read_schema
+    from mqstore.spark.tables import make_table_reader, table_schema
+    from mqstore.spark.values import session_zone
 
     texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
     # Here the user's own call is in the traceback; the source would check in a worker of Spark's.
@@ -132,18 +136,10 @@ def read(
     if engine == "auto" and HAS_SOURCES and (parsed.pushdown or is_connect(spark)):
         engine = "source"
     if engine == "source":
-        with _extra():
-            from mqstore.spark.source import register_format
+        from mqstore.spark.source import register_format
 
         register_format(spark)
         return spark.read.format("mqstore").options(**texts).load()
-    with _extra():
-        from mqstore.spark.mapping import map_parts
-        from mqstore.spark.plan import plan_name, size_of
-        from mqstore.spark.reader import log_selection
-        from mqstore.spark.schema import read_schema
-        from mqstore.spark.tables import make_table_reader, table_schema
-
     schema = read_schema(parsed, table_schema(parsed.table))
     reader = make_table_reader(parsed, schema.fieldNames())
     parts = list(reader.partitions())
@@ -152,6 +148,7 @@ def read(
     return log_selection(frame) if parsed.columns is None and parsed.table == "messages" else frame
 
 
+@_extra()
 def count(
     spark: SparkSession,
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -177,9 +174,8 @@ def count(
     Examples:
         >>> count(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
     """
-    with _extra():
-        from mqstore.spark.options import ReadOptions, as_texts
-        from mqstore.spark.plan import summaries
+    from mqstore.spark.options import ReadOptions, as_texts
+    from mqstore.spark.plan import summaries
 
     parsed = ReadOptions.parse(as_texts(paths, options))
     if parsed.table != "messages" or not {"topics", "queues"} >= set(parsed.narrowing) > set():

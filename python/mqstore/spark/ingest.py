@@ -319,8 +319,6 @@ def _start(
     if last is not None:
         check_books(last, purpose, settings)
         kept["earlier"] = last.earlier
-    texts["kept"] = json.dumps(kept)
-    if last is not None:
         resume = {"start": last.start, "end": last.end, "marks": last.marks}
         texts["resume"] = json.dumps(resume)
     elif not _is_there(spark, settings.checkpoint) and _has_rows(spark, settings):
@@ -330,6 +328,7 @@ def _start(
             "was written. Bring one of them back, or name a new table",
             "path",
         )
+    texts["kept"] = json.dumps(kept)
     stream = spark.readStream.format("mqstore").options(**texts).load()
     # `lastProgress` has them: Spark gives a Python source no place for metrics of its own.
     stream = stream.observe("mqstore", *counts(), sinks.previous_end_column())
