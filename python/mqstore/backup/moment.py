@@ -28,14 +28,7 @@ from mqstore.backup.snapshot import (
     time_ms_of,
 )
 from mqstore.backup.source import ENTRY_BYTES, HEADER_BYTES, cut_header, overlay
-from mqstore.backup.target import (
-    damaged,
-    existing,
-    get_objects,
-    json_bytes,
-    object_name,
-    target_of,
-)
+from mqstore.backup.target import damaged, existing, get_objects, json_bytes, object_name, target_of
 from mqstore.errors import MessageNotFoundError, OffsetOutOfRangeError, StoreError
 from mqstore.files.remote_path import RemotePath
 

@@ -55,14 +55,7 @@ from mqstore.backup.source import (
     cut_header,
     folders_below,
 )
-from mqstore.backup.target import (
-    digest_of,
-    existing,
-    json_bytes,
-    object_name,
-    packed,
-    target_of,
-)
+from mqstore.backup.target import digest_of, existing, json_bytes, object_name, packed, target_of
 from mqstore.backup.upkeep import first_difference, is_kept
 from mqstore.backup.writing import SMALL, ObjectWriter
 from mqstore.errors import (
