@@ -96,10 +96,7 @@ class Books:
             pages = Path(self.folder.removeprefix("file:")).glob("slot=*/part-*")
             lines = [line for page in pages for line in page.read_text("utf-8").splitlines()]
         else:
-            try:
-                lines = [row["value"] for row in spark.read.text(self.folder).collect()]
-            except AnalysisException:
-                return None
+            lines = read_lines(spark, self.folder)
         try:
             entries = [Entry(**json.loads(line)) for line in lines]
         except (ValueError, TypeError) as error:
@@ -108,8 +105,22 @@ class Books:
 
     def write(self, spark: SparkSession, entry: Entry) -> None:
         """Writes an entry; the one before it stays until the next one."""
-        row = spark.createDataFrame([(json.dumps(dataclasses.asdict(entry)),)], "value string")
-        row.coalesce(1).write.mode("overwrite").text(f"{self.folder}/slot={entry.number % 2}")
+        line = json.dumps(dataclasses.asdict(entry))
+        write_line(spark, f"{self.folder}/slot={entry.number % 2}", line)
+
+
+def read_lines(spark: SparkSession, folder: str) -> list[str]:
+    """Lines in a folder, on any file system that Spark has; none if the folder is not there."""
+    try:
+        return [row["value"] for row in spark.read.text(folder).collect()]
+    except AnalysisException:
+        return []
+
+
+def write_line(spark: SparkSession, folder: str, line: str) -> None:
+    """Replaces what a folder has by one line."""
+    row = spark.createDataFrame([(line,)], "value string")
+    row.coalesce(1).write.mode("overwrite").text(folder)
 
 
 def purpose_of(options: ReadOptions, layout: Mapping[str, Any] | None = None) -> Purpose:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError, StoreError, StoreLockedError
+from mqstore.spark.books import read_lines, write_line
 from mqstore.spark.failures import reason, sentence
 
 if TYPE_CHECKING:
@@ -112,8 +113,7 @@ class TargetLock:
         """Renews a lease."""
         self._spark = spark
         if not self.is_local and spark is not None:
-            row = spark.createDataFrame([(self._text(),)], "value string")
-            row.coalesce(1).write.mode("overwrite").text(self.path)
+            write_line(spark, self.path, self._text())
 
     def _write(self) -> None:
         self._file.truncate(0)
@@ -165,13 +165,7 @@ class TargetLock:
             del _held[self.path]
 
     def _lease(self, spark: SparkSession | None) -> dict[str, Any]:
-        if spark is None:
-            return {}
-        try:
-            lines = [row["value"] for row in spark.read.text(self.path).collect()]
-        except AnalysisException:
-            return {}
-        return _parse("".join(lines))
+        return {} if spark is None else _parse("".join(read_lines(spark, self.path)))
 
     def _text(self) -> str:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "time_s": time.time()}
