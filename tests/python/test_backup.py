@@ -39,14 +39,14 @@ def broken(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
     left = chance.randrange(1, 5)
     put, remove = _Folder._put, _Folder.remove
 
-    def dying(self: Any, path: Path, content: bytes) -> bool:
+    def dying(self: Any, name: str, content: bytes) -> bool:
         nonlocal left
         left -= 1
         if left == 0:
             if chance.random() < 0.5:
-                put(self, path, content)
+                put(self, name, content)
             raise Killed
-        return put(self, path, content)
+        return put(self, name, content)
 
     def removing(self: Any, names: Sequence[str]) -> None:
         nonlocal left

@@ -158,7 +158,7 @@ def test_a_killed_sync_goes_on_without_reading_or_writing_again(
     monkeypatch.setattr(
         _Folder,
         "_put",
-        lambda self, path, content: written.append(path) or put(self, path, content),
+        lambda self, name, content: written.append(backup / name) or put(self, name, content),
     )
     monkeypatch.setattr(_Folder, "get", lambda self, names: read.extend(names) or get(self, names))
     mqstore.sync(store, backup)

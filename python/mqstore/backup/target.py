@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import stat
+import threading
 import time
 import uuid
 from functools import partial
@@ -52,104 +53,127 @@ _P = TypeVar("_P")
 
 
 class _Folder:
-    """Files of a folder of this machine, by names with ``/`` between their parts."""
+    """Files of a folder of this machine, by names with ``/`` between their parts.
 
-    def __init__(self, path: str) -> None:
-        self.url = path
+    What is asked of several objects is asked of each: a ``_Bucket`` does that otherwise.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.counts = IoCounts(0, 0)
-        self._root = Path(path)
+        self._lock = threading.Lock()
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
         """Content of objects; ``None`` for one that is missing."""
-        found = self._each(names, _regular_bytes)
-        received = sum(len(content or b"") for content in found)
-        self.counts = IoCounts(self.counts.requests, self.counts.bytes + received)
-        return found
+        return self._each("read", partial(_if_there, self._content), names)
 
     def times(self, names: Sequence[str]) -> list[float | None]:
         """Unix times of objects in seconds; ``None`` for one that is missing."""
-        return self._each(names, lambda path: path.stat().st_mtime)
-
-    def _each(self, names: Sequence[str], ask: Callable[[Path], _T]) -> list[_T | None]:
-        found = []
-        for path in (self._root / name for name in names):
-            with self._asked("read", path):
-                found.append(_if_there(ask, path))
-        return found
+        return self._each("read", partial(_if_there, self._time_s), names)
 
     def put(self, contents: Mapping[str, bytes]) -> list[bool]:
         """Writes objects that are missing; whether each was."""
-        return [self._put(self._root / name, content) for name, content in contents.items()]
+        return self._each("write", lambda name: self._put(name, contents[name]), list(contents))
 
-    def _put(self, path: Path, content: bytes) -> bool:
-        with self._asked("write", path):
-            if path.exists():
-                return False
-            if not self._root.exists():
-                make_root(self._root)
-            try:
-                try:
-                    self._write(path, content)
-                except FileNotFoundError:  # `prune` removes empty folders
-                    self._write(path, content)
-            except FileExistsError:
-                return False
-        return True
-
-    def _write(self, path: Path, content: bytes, *, overwrite: bool = False) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(path, overwrite=overwrite) as temporary:
-            temporary.write_bytes(content)
-        sync_up(path.parent, self._root)
-
-    def replace(self, name: str, content: bytes) -> None:
-        """Writes an object that may be there, at once."""
-        with self._asked("write", self._root / name):
-            self._write(self._root / name, content, overwrite=True)
+    def replace(self, contents: Mapping[str, bytes]) -> None:
+        """Writes objects that may be there, each at once."""
+        self._each("write", lambda n: self._write(n, contents[n], overwrite=True), list(contents))
 
     def renew(self, contents: Mapping[str, bytes]) -> None:
         """Gives objects that are there, and old, the present time."""
-        for path in (self._root / name for name in contents):
-            with self._asked("write", path), contextlib.suppress(FileNotFoundError):
-                os.utime(path)
-                sync_up(path.parent, self._root)  # a killed sync may not have come to it
+        self._each("write", partial(_if_there, self._touch), list(contents))
 
     def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
         """Objects below a folder, sorted: name, bytes, and Unix time in seconds.
 
         With `most` only some, which are more than so many if there are more.
         """
-        found: list[tuple[str, int, float]] = []
-        with self._asked("list", self._root / folder):
-            walked = os.walk(self._root / folder, onerror=_refuse, followlinks=True)
-            for above, _, names in walked:
-                if most is not None and len(found) >= most:
-                    break
-                for path in (Path(above, name) for name in names):
-                    with contextlib.suppress(FileNotFoundError):
-                        status = path.stat()
-                        name = path.relative_to(self._root).as_posix()
-                        found.append((name, status.st_size, status.st_mtime))
-        return sorted(found)
+        return self._each("list", partial(self._names, most), [folder])[0]
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders in a folder, sorted."""
-        with self._asked("list", self._root / folder):
-            return sorted(_if_there(os.listdir, self._root / folder) or [])
+        return self._each("list", self._folders, [folder])[0]
 
     def remove(self, names: Sequence[str]) -> None:
         """Deletes objects that may be missing."""
-        for path in (self._root / name for name in names):
-            with self._asked("delete", path):
-                path.unlink(missing_ok=True)
-                with contextlib.suppress(OSError):
-                    path.parent.rmdir()
+        self._each("delete", self._delete, names)
 
-    @contextlib.contextmanager
-    def _asked(self, op: str, path: Path) -> Iterator[None]:
-        self.counts = IoCounts(self.counts.requests + 1, self.counts.bytes)
-        with io_errors(op, path):
-            yield
+    def _count(self, requests: int, received: int = 0) -> None:
+        with self._lock:
+            known = self.counts
+            self.counts = IoCounts(known.requests + requests, known.bytes + received)
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.url)
+
+    def _each(self, op: str, ask: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
+        found = []
+        for name in names:
+            self._count(1)
+            with io_errors(op, self._root / name):
+                found.append(ask(name))
+        return found
+
+    def _content(self, name: str) -> bytes:
+        path = self._root / name
+        # Neither a link's bytes, nor a device's without an end.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            content = file.read() if status.st_size <= MOST_OBJECT_BYTES else b""
+        self._count(0, len(content))
+        return content
+
+    def _time_s(self, name: str) -> float:
+        return (self._root / name).stat().st_mtime
+
+    def _put(self, name: str, content: bytes) -> bool:
+        if (self._root / name).exists():
+            return False
+        if not self._root.exists():
+            make_root(self._root)
+        try:
+            try:
+                self._write(name, content)
+            except FileNotFoundError:  # `prune` removes empty folders
+                self._write(name, content)
+        except FileExistsError:
+            return False
+        return True
+
+    def _write(self, name: str, content: bytes, *, overwrite: bool = False) -> None:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path, overwrite=overwrite) as temporary:
+            temporary.write_bytes(content)
+        sync_up(path.parent, self._root)
+
+    def _touch(self, name: str) -> None:
+        os.utime(self._root / name)
+        sync_up((self._root / name).parent, self._root)  # a killed sync may not have come to it
+
+    def _names(self, most: int | None, folder: str) -> list[tuple[str, int, float]]:
+        found: list[tuple[str, int, float]] = []
+        for above, _, names in os.walk(self._root / folder, onerror=_refuse, followlinks=True):
+            if most is not None and len(found) >= most:
+                break
+            for path in (Path(above, name) for name in names):
+                with contextlib.suppress(FileNotFoundError):
+                    status = path.stat()
+                    name = path.relative_to(self._root).as_posix()
+                    found.append((name, status.st_size, status.st_mtime))
+        return sorted(found)
+
+    def _folders(self, folder: str) -> list[str]:
+        return sorted(_if_there(os.listdir, self._root / folder) or [])
+
+    def _delete(self, name: str) -> None:
+        path = self._root / name
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
 
 
 def make_root(folder: Path) -> None:
@@ -185,34 +209,22 @@ def _if_there(ask: Callable[[_P], _T], place: _P) -> _T | None:
         return None
 
 
-def _regular_bytes(path: Path) -> bytes:
-    """Bytes of a regular file: neither a link's, nor a device's without an end."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        return file.read() if os.fstat(file.fileno()).st_size <= MOST_OBJECT_BYTES else b""
-
-
-class _Bucket:
-    """Objects below a URL, with the methods of a ``_Folder``."""
+class _Bucket(_Folder):
+    """Objects below a URL."""
 
     def __init__(self, objects: _ObstoreObjects) -> None:
         import obstore
 
-        self.url = objects.url
+        super().__init__(objects.url)
         self._objects = objects
         self._store: Any = objects._store  # noqa: SLF001 - of this package, as all below
         self._above = f"{objects._prefix}/" if objects._prefix else ""  # noqa: SLF001
         self._obstore = obstore
 
-    @property
-    def counts(self) -> IoCounts:
-        return self._objects.counts
-
-    def _run(self, op: str, ask: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
-        def counted(name: str) -> Any:  # noqa: ANN401 - as `ask`
-            self._objects._count(1)  # noqa: SLF001
-            return ask(self._above + name)
+    def _each(self, op: str, ask: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
+        def counted(name: str) -> _T:
+            self._count(1)
+            return ask(name)
 
         objects, found = self._objects, []
         for at in range(0, len(names), 256):
@@ -221,75 +233,58 @@ class _Bucket:
             found += objects._wait(tasks)  # noqa: SLF001
         return found
 
-    def get(self, names: Sequence[str]) -> list[bytes | None]:
-        def ask(name: str) -> bytes:
-            found = self._obstore.get(self._store, name)
-            is_ours = found.meta["size"] <= MOST_OBJECT_BYTES
-            content = found.bytes().to_bytes() if is_ours else b""
-            self._objects._count(0, len(content))  # noqa: SLF001
-            return content
-
-        return self._run("read", partial(_if_there, ask), names)
-
-    def times(self, names: Sequence[str]) -> list[float | None]:
-        head = partial(_if_there, partial(self._obstore.head, self._store))
-        found = self._run("read", head, names)
-        return [meta and meta["last_modified"].timestamp() for meta in found]
-
-    def put(self, contents: Mapping[str, bytes]) -> list[bool]:
-        return self._put(contents, "create")
-
-    def replace(self, name: str, content: bytes) -> None:
-        self._put({name: content}, "overwrite")
-
     def renew(self, contents: Mapping[str, bytes]) -> None:
         # Only a new body gives an object a new time.
         least_s = time.time() - _YOUNG_S
-        times = zip(contents.items(), self.times(list(contents)), strict=True)
-        self._put({n: c for (n, c), t in times if t is None or t < least_s}, "overwrite")
+        times = zip(contents, self.times(list(contents)), strict=True)
+        self.replace({n: contents[n] for n, time_s in times if time_s is None or time_s < least_s})
 
-    def _put(self, contents: Mapping[str, bytes], mode: Any) -> list[bool]:  # noqa: ANN401 - obstore's
+    def _content(self, name: str) -> bytes:
+        found = self._obstore.get(self._store, self._above + name)
+        is_ours = found.meta["size"] <= MOST_OBJECT_BYTES
+        content = found.bytes().to_bytes() if is_ours else b""
+        self._count(0, len(content))
+        return content
+
+    def _time_s(self, name: str) -> float:
+        return self._obstore.head(self._store, self._above + name)["last_modified"].timestamp()
+
+    def _put(self, name: str, content: bytes) -> bool:
         from obstore.exceptions import AlreadyExistsError
 
-        bodies = {self._above + name: content for name, content in contents.items()}
+        try:
+            self._write(name, content)
+        except (AlreadyExistsError, FileExistsError):
+            return False
+        return True
 
-        def ask(name: str) -> bool:
-            try:
-                self._obstore.put(self._store, name, bodies[name], mode=mode, use_multipart=False)
-            except (AlreadyExistsError, FileExistsError):
-                return False
-            return True
+    def _write(self, name: str, content: bytes, *, overwrite: bool = False) -> None:
+        mode: Any = "overwrite" if overwrite else "create"
+        path = self._above + name
+        self._obstore.put(self._store, path, content, mode=mode, use_multipart=False)
 
-        return self._run("write", ask, list(contents))
+    def _names(self, most: int | None, folder: str) -> list[tuple[str, int, float]]:
+        found: list[tuple[str, int, float]] = []
+        pages = self._obstore.list(self._store, self._above + folder, chunk_size=1000)
+        for number, page in enumerate(pages):
+            self._count(int(number > 0))
+            for meta in page:
+                path = meta["path"].removeprefix(self._above)
+                found.append((path, meta["size"], meta["last_modified"].timestamp()))
+            if most is not None and len(found) >= most:
+                break
+        return sorted(found)
 
-    def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
-        def ask(name: str) -> list[tuple[str, int, float]]:
-            found: list[tuple[str, int, float]] = []
-            pages = self._obstore.list(self._store, name, chunk_size=1000)
-            for number, page in enumerate(pages):
-                self._objects._count(int(number > 0))  # noqa: SLF001
-                for meta in page:
-                    path = meta["path"].removeprefix(self._above)
-                    found.append((path, meta["size"], meta["last_modified"].timestamp()))
-                if most is not None and len(found) >= most:
-                    break
-            return sorted(found)
+    def _folders(self, folder: str) -> list[str]:
+        found = self._obstore.list_with_delimiter(self._store, self._above + folder)
+        prefixes = (prefix.rstrip("/") for prefix in found["common_prefixes"])
+        return sorted(prefix.rpartition("/")[2] for prefix in prefixes)
 
-        return self._run("list", ask, [folder])[0]  # type: ignore[no-any-return]
-
-    def folders(self, folder: str) -> list[str]:
-        def ask(name: str) -> list[str]:
-            found = self._obstore.list_with_delimiter(self._store, name)["common_prefixes"]
-            return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
-
-        return self._run("list", ask, [folder])[0]  # type: ignore[no-any-return]
-
-    def remove(self, names: Sequence[str]) -> None:
-        delete = partial(self._obstore.delete, self._store)
-        self._run("delete", partial(_if_there, delete), names)
+    def _delete(self, name: str) -> None:
+        _if_there(partial(self._obstore.delete, self._store), self._above + name)
 
 
-Target: TypeAlias = _Folder | _Bucket
+Target: TypeAlias = _Folder
 
 
 def target_of(
@@ -350,7 +345,7 @@ def existing(
         advice = "nothing was copied: a backup has one redaction, another needs an empty target"
         raise wrong_setting("redact", f"{has!r} as of {target.url}", repr(redact), advice)
     if compress is not None and version < _NEWEST:
-        target.replace(FORMAT, json_bytes({**found, "version": _NEWEST}))
+        target.replace({FORMAT: json_bytes({**found, "version": _NEWEST})})
     return target
 
 
