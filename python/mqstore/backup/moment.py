@@ -28,7 +28,7 @@ from mqstore.backup.snapshot import (
     time_ms_of,
 )
 from mqstore.backup.source import ENTRY_BYTES, HEADER_BYTES, cut_header, overlay
-from mqstore.backup.target import damaged, existing, get_objects, json_bytes, object_name, target_of
+from mqstore.backup.target import existing, json_bytes, object_name, target_of
 from mqstore.errors import MessageNotFoundError, OffsetOutOfRangeError, StoreError
 from mqstore.files.remote_path import RemotePath
 
@@ -375,7 +375,7 @@ class BackupFiles:
         with self._lock:
             found = {o: self._objects[o] for o in digests if o in self._objects}
         missing = [digest for digest in dict.fromkeys(digests) if digest not in found]
-        found |= zip(missing, get_objects(self._target, missing), strict=True)
+        found |= zip(missing, self._target.objects(missing), strict=True)
         with self._lock:
             for digest, content in found.items():
                 self._objects.pop(digest, None)
@@ -394,7 +394,7 @@ class BackupFiles:
                 content, last = contents[one.digest], one.place + one.size
                 if len(content) < last:
                     wrong = f"{last} bytes", f"{len(content)} bytes"
-                    raise damaged(self._target, object_name(one.digest), *wrong)
+                    raise self._target.damaged(object_name(one.digest), *wrong)
                 overlay(out, begin, one.begin, memoryview(content)[one.place : last])
         return bytes(out)
 

@@ -14,15 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore import _native
-from mqstore.backup.target import (
-    MOST_OBJECT_BYTES,
-    damaged,
-    digest_of,
-    get_objects,
-    json_bytes,
-    object_name,
-    packed,
-)
+from mqstore.backup.target import MOST_OBJECT_BYTES, digest_of, json_bytes, object_name, packed
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 
 if TYPE_CHECKING:
@@ -266,7 +258,7 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
     """The ranges of a file, of its manifest where it has one."""
     if not file.manifest:
         return file.ranges
-    content = get_objects(target, [file.manifest])[0]
+    content = target.objects([file.manifest])[0]
     try:
         ranges = tuple(Range(*row) for row in json.loads(content))
         _check_counts("manifest", *(n for at, size, _, to in ranges for n in (at, size, to)))
@@ -274,7 +266,7 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
         check_ranges("manifest", ranges, file.end)
     except (ValueError, TypeError, RecursionError):
         name = object_name(file.manifest)
-        raise damaged(target, name, "a manifest of this file", "something else") from None
+        raise target.damaged(name, "a manifest of this file", "something else") from None
     return ranges
 
 
@@ -313,11 +305,11 @@ def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded
         text = f"snapshot: expected one of {target.url}, got {snapshot_id!r}; the newest: {known}"
         raise MessageNotFoundError(text)
     if digest_of(content)[:16] != snapshot_id[-16:]:
-        raise damaged(target, name, "the document that its name proves", "another one")
+        raise target.damaged(name, "the document that its name proves", "another one")
     try:
         return _parse(target, snapshot_id, content, near)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise damaged(target, name, "a snapshot", "something else") from None
+        raise target.damaged(name, "a snapshot", "something else") from None
 
 
 def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None) -> Loaded:
@@ -328,7 +320,7 @@ def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None
     if near is not None and row["base"] == near.base:
         state, objects = near.state, near.objects
     elif row["base"]:
-        known = json.loads(get_objects(target, [row["base"]])[0])
+        known = json.loads(target.objects([row["base"]])[0])
         objects = known["objects"]
         _check_digests(objects)
         state = dict(_files(known["files"], objects, {}))

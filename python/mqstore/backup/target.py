@@ -98,6 +98,42 @@ class _Folder:
         """Deletes objects that may be missing."""
         self._each("delete", self._delete, names)
 
+    def objects(self, digests: Sequence[str]) -> list[bytes]:
+        """Content of objects, proven by their digests."""
+        contents = self.get([object_name(digest) for digest in digests])
+        pairs = zip(digests, contents, strict=True)
+        return [self.proven(digest, content) for digest, content in pairs]
+
+    def proven(self, digest: str, content: bytes | None, least_bytes: int = 0) -> bytes:
+        """Content of an object, decompressed; refuses one that is missing or other than stored."""
+        name = object_name(digest)
+        if content is None:
+            raise self.damaged(name, "an object", "nothing")
+        if digest_of(content) != digest:
+            content = _unpacked(content)
+            if digest_of(content) != digest:
+                raise self.damaged(name, "the content that its name proves", "other content")
+        if len(content) < least_bytes:
+            raise self.damaged(name, f"{least_bytes} bytes", f"{len(content)} bytes")
+        return content
+
+    def damaged(self, name: str, expected: str, found: str) -> CorruptionError:
+        """The error of an object that is not what was stored."""
+        path = f"{self.url}/{name}"
+        text = (
+            f"{path}: expected {expected}, found {found}; nothing was changed: "
+            "`mqstore snapshots TARGET --check` lists all such objects"
+        )
+        return CorruptionError(text, path, 0, "backup-object", expected, found)
+
+    def clock_s(self) -> float:
+        """Unix time in seconds by the clock of the target."""
+        name = f"now-{uuid.uuid4().hex}"
+        self.put({name: b"1"})
+        found = self.times([name])[0]
+        self.remove([name])
+        return time.time() if found is None else found
+
     def _count(self, requests: int, received: int = 0) -> None:
         with self._lock:
             known = self.counts
@@ -301,15 +337,6 @@ def target_of(
     return _Bucket(objects)
 
 
-def clock_s(target: Target) -> float:
-    """Unix time in seconds by the clock of a target."""
-    name = f"now-{uuid.uuid4().hex}"
-    target.put({name: b"1"})
-    found = target.times([name])[0]
-    target.remove([name])
-    return time.time() if found is None else found
-
-
 def existing(
     target: Target, *, make: bool = False, compress: str | None = None, redact: str | None = None
 ) -> Target:
@@ -334,7 +361,7 @@ def existing(
     except (ValueError, LookupError, TypeError, RecursionError):
         version, is_known = 0, False
     if not is_known or type(version) is not int:
-        raise damaged(target, FORMAT, "a backup's format", "something else")
+        raise target.damaged(FORMAT, "a backup's format", "something else")
     if version > _NEWEST:
         what = (
             f"the backup has format {version}, this mqstore reads up to {_NEWEST}; nothing was "
@@ -385,16 +412,6 @@ def _refused(url: str, why: str) -> UnsupportedError:
     return UnsupportedError(f"{url}: {what}", what, url)
 
 
-def damaged(target: Target, name: str, expected: str, found: str) -> CorruptionError:
-    """The error of an object that is not what was stored."""
-    path = f"{target.url}/{name}"
-    text = (
-        f"{path}: expected {expected}, found {found}; nothing was changed: "
-        "`mqstore snapshots TARGET --check` lists all such objects"
-    )
-    return CorruptionError(text, path, 0, "backup-object", expected, found)
-
-
 def json_bytes(value: object) -> bytes:
     """A value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
@@ -408,27 +425,6 @@ def object_name(digest: str) -> str:
 def digest_of(content: bytes) -> str:
     """Digest of content, which names and proves it."""
     return sha256(content).hexdigest()
-
-
-def get_objects(target: Target, digests: Sequence[str]) -> list[bytes]:
-    """Content of objects, proven by their digests."""
-    contents = target.get([object_name(digest) for digest in digests])
-    pairs = zip(digests, contents, strict=True)
-    return [proven(target, digest, content) for digest, content in pairs]
-
-
-def proven(target: Target, digest: str, content: bytes | None, least_bytes: int = 0) -> bytes:
-    """Content of an object, decompressed; refuses one that is missing or other than stored."""
-    name = object_name(digest)
-    if content is None:
-        raise damaged(target, name, "an object", "nothing")
-    if digest_of(content) != digest:
-        content = _unpacked(content)
-        if digest_of(content) != digest:
-            raise damaged(target, name, "the content that its name proves", "other content")
-    if len(content) < least_bytes:
-        raise damaged(target, name, f"{least_bytes} bytes", f"{len(content)} bytes")
-    return content
 
 
 def packed(content: bytes, compress: str | None) -> bytes:

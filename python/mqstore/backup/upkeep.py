@@ -22,15 +22,7 @@ from mqstore.backup.snapshot import (
     time_ms_of,
 )
 from mqstore.backup.source import SourceFile
-from mqstore.backup.target import (
-    clock_s,
-    digest_of,
-    existing,
-    get_objects,
-    object_name,
-    proven,
-    target_of,
-)
+from mqstore.backup.target import digest_of, existing, object_name, target_of
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
 
@@ -106,7 +98,7 @@ def check_backup(
         contents = found.get([object_name(digest) for digest in several])
         for digest, content in zip(several, contents, strict=True):
             try:
-                proven(found, digest, content, needs.bytes[digest])
+                found.proven(digest, content, needs.bytes[digest])
                 count, total = count + 1, total + len(content or b"")
             except CorruptionError as error:
                 note("MQ-BK-01", error)
@@ -199,7 +191,7 @@ def prune(
     if not known and not dry_run:
         text = f"target: expected a backup with snapshots, {found.url} has none"
         raise MessageNotFoundError(f"{text}; nothing was deleted: look for its folder snapshots")
-    now_s = time.time() if dry_run else clock_s(found)
+    now_s = time.time() if dry_run else found.clock_s()
     # A clock that was ahead once makes no other snapshot old.
     newest_ms = min(max(map(time_ms_of, known), default=0), now_s * 1000)
     least_ms = newest_ms - keep.total_seconds() * 1000
@@ -315,7 +307,7 @@ def first_difference(
         at, there = one.end, file.read(one.begin, one.end)
         if by_digest and one.place == 0 and digest_of(there) == one.digest:
             continue
-        content = get_objects(target, [one.digest])[0][one.place : one.place + one.size]
+        content = target.objects([one.digest])[0][one.place : one.place + one.size]
         if content != there:
             return one.begin + same_bytes(content, there)
     return next((place for place, _ in file.pieces(at, end)), None)

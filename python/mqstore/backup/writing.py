@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mqstore.backup.snapshot import Range
 from mqstore.backup.source import PIECE
-from mqstore.backup.target import digest_of, get_objects, object_name, packed
+from mqstore.backup.target import digest_of, object_name, packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ class ObjectWriter:
         self._names += contents
         self._hold()
         if self._verify:
-            get_objects(self._target, list(self._pending))
+            self._target.objects(list(self._pending))
         self._pending.clear()
         self._pending_bytes = 0
 
