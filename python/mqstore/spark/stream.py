@@ -221,10 +221,23 @@ class RefusingReader(DataSourceStreamReader):
         self.error = error
 
     @in_one_sentence()
-    def _refuse(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - whatever Spark asks for
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
+        """Raises the error."""
         raise self.error
 
-    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 - Spark's
+    @in_one_sentence()
+    def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
+        """Raises the error."""
+        raise self.error
+
+    @in_one_sentence()
+    def partitions(self, start: object, end: object) -> Sequence[InputPartition]:  # noqa: ARG002
+        """Raises the error."""
+        raise self.error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Raises the error."""
+        raise self.error
 
 
 class StreamReader(_Reader):
