@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::path::Path;
+use std::ops::Deref;
 
 use super::file::IndexFile;
 use super::reader::{Head, IndexBytes, ReadBytes};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::StorageFile;
 use crate::files::system::memory::Zeros;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
@@ -23,73 +22,80 @@ const SPARSE: u32 = 512;
 const SLOTS_COUNTED: u32 = 16 << 20;
 
 /// Sequential reader of structures of one length.
-pub(crate) struct Records<'a, const N: usize> {
-    file: &'a dyn StorageFile,
-    path: &'a Path,
+#[derive(Debug)]
+pub(crate) struct Records<F, const N: usize> {
+    pub(crate) file: F,
     position: u64,
     left: u32,
     block: Vec<u8>,
     at: usize,
 }
 
-impl<'a, const N: usize> Records<'a, N> {
-    pub(crate) fn new(file: &'a IndexFile, position: u64, count: u32) -> Self {
-        let (path, file) = (file.path(), &**file.file());
-        Self { file, path, position, left: count, block: Vec::new(), at: 0 }
+impl<F: Deref<Target = IndexFile>, const N: usize> Records<F, N> {
+    pub(crate) fn new(file: F, position: u64, count: u32) -> Self {
+        Self { file, position, left: count, block: Vec::new(), at: 0 }
+    }
+
+    /// Number of records that are not passed yet.
+    #[inline]
+    pub(crate) fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// Those of them that were read.
+    #[inline]
+    pub(crate) fn ahead(&self) -> &[[u8; N]] {
+        self.block.as_chunks().0.get(self.at..).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn pass(&mut self, count: usize) {
+        self.at += count;
+        self.left = self.left.saturating_sub(saturating_u32(count));
+    }
+
+    #[inline]
+    pub(crate) fn head(&mut self) -> Result<Option<[u8; N]>> {
+        if self.ahead().is_empty() {
+            self.fill()?;
+        }
+        Ok(self.ahead().first().copied())
     }
 
     pub(crate) fn next_block(&mut self) -> Result<Option<&[[u8; N]]>> {
-        if self.left == 0 {
-            return Ok(None);
-        }
         self.fill()?;
-        let (records, _) = self.block.as_chunks::<N>();
+        let (records, _) = self.block.as_chunks();
         self.left = self.left.saturating_sub(saturating_u32(records.len()));
-        Ok(Some(records))
+        Ok(Some(records).filter(|records| !records.is_empty()))
     }
 
     fn fill(&mut self) -> Result<()> {
-        let wanted = to_usize(self.left).min(BLOCK_LEN / N);
-        self.block.resize(wanted * N, 0);
         self.at = 0;
-        let read = self
-            .file
-            .read_at(&mut self.block, self.position)
-            .map_err(Error::io("read", self.path))?;
-        self.position = self.position.saturating_add(read as u64);
-        if read < self.block.len() {
-            self.block.truncate(read / N * N);
+        if self.left == 0 {
+            self.block = Vec::new();
+            return Ok(());
         }
+        self.block.resize(to_usize(self.left).min(BLOCK_LEN / N) * N, 0);
+        let (file, path) = (self.file.file(), self.file.path());
+        let read = file.read_at(&mut self.block, self.position).map_err(Error::io("read", path))?;
+        self.position = self.position.saturating_add(read as u64);
+        self.block.truncate(read / N * N);
         if self.block.is_empty() {
-            return Err(Error::corrupt(
-                self.path,
-                self.position,
-                CorruptionKind::FileLength,
-                format!("{} more of {N} bytes", self.left),
-                "the end of the file",
-            ));
+            let expected = format!("{} more of {N} bytes", std::mem::take(&mut self.left));
+            let (at, kind) = (self.position, CorruptionKind::FileLength);
+            return Err(Error::corrupt(path, at, kind, expected, "the end of the file"));
         }
         Ok(())
     }
 }
 
-impl<const N: usize> Iterator for Records<'_, N> {
+impl<F: Deref<Target = IndexFile>, const N: usize> Iterator for Records<F, N> {
     type Item = Result<[u8; N]>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
-            return None;
-        }
-        if self.at >= self.block.len()
-            && let Err(error) = self.fill()
-        {
-            self.left = 0;
-            return Some(Err(error));
-        }
-        let record = self.block.get(self.at..)?.first_chunk().copied()?;
-        self.at += N;
-        self.left -= 1;
-        Some(Ok(record))
+        let head = self.head().transpose()?;
+        self.pass(1);
+        Some(head)
     }
 }
 
@@ -139,19 +145,19 @@ impl IndexFile {
 
     /// Reads `count` entries from `number` on.
     pub fn entries_from(&self, number: u32, count: u32) -> Result<Vec<IndexEntry>> {
-        Records::<ENTRY_LEN>::new(self, self.layout().entry_position(number), count)
+        Records::<_, ENTRY_LEN>::new(self, self.layout().entry_position(number), count)
             .map(|raw| Ok(IndexEntry::decode(&raw?)))
             .collect()
     }
 
-    fn records_before(&self, count: u32) -> Records<'_, ENTRY_LEN> {
+    fn records_before(&self, count: u32) -> Records<&Self, ENTRY_LEN> {
         Records::new(self, self.layout().entry_position(1), count.saturating_sub(1))
     }
 
     /// Used slots with their newest entries, in order.
     pub fn slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
         let first = self.layout().slot_position(0);
-        Records::<SLOT_LEN>::new(self, first, self.layout().slots())
+        Records::<_, SLOT_LEN>::new(self, first, self.layout().slots())
             .zip(0_u32..)
             .map(|(raw, slot)| Ok((slot, i32_in::<0, SLOT_LEN>(&raw?))))
             .filter(|slot| !matches!(slot, Ok((_, 0))))
@@ -263,7 +269,7 @@ impl IndexFile {
                 report(16, CorruptionKind::IndexHeader, expected, found);
             }
         }
-        let mut slots = Records::<SLOT_LEN>::new(self, layout.slot_position(0), layout.slots());
+        let mut slots = Records::<_, SLOT_LEN>::new(self, layout.slot_position(0), layout.slots());
         let mut expected = newest.raw();
         let mut first = 0;
         while let Some(block) = slots.next_block()? {

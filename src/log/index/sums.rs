@@ -35,11 +35,11 @@ pub enum Part {
     Slots(Range<u32>),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     unnamed: u64,
-    /// Whether each entry is plausible by itself and after the previous one.
-    may_be: bool,
+    /// Whether an entry is implausible by itself or after the previous one.
+    is_wrong: bool,
     span: Option<(i64, i64)>,
 }
 
@@ -82,8 +82,8 @@ impl IndexSums<'_> {
         let layout = self.file.layout();
         let position = layout.entry_position(numbers.start);
         let count = numbers.end.saturating_sub(numbers.start);
-        let mut records = Records::<ENTRY_LEN>::new(self.file, position, count);
-        let (mut unnamed, mut may_be) = (0_u64, true);
+        let mut records = Records::<_, ENTRY_LEN>::new(self.file, position, count);
+        let (mut unnamed, mut is_wrong) = (0_u64, false);
         let (mut first, mut last) = (None, i64::MIN);
         let mut number = numbers.start;
         while let Some(block) = records.next_block()? {
@@ -91,10 +91,10 @@ impl IndexSums<'_> {
                 let entry = IndexEntry::decode(raw);
                 let slot = layout.slot_of(entry.key_hash);
                 let older = clamp_u32(entry.prev_entry);
-                may_be &= entry.key_hash >= 0
-                    && entry.seconds >= 0
-                    && entry.physical_offset >= last
-                    && older < number;
+                is_wrong |= entry.key_hash < 0
+                    || entry.seconds < 0
+                    || entry.physical_offset < last
+                    || older >= number;
                 last = entry.physical_offset;
                 first = first.or(Some(last));
                 let named = if older == 0 { 0 } else { self.hash(slot, older) };
@@ -102,13 +102,13 @@ impl IndexSums<'_> {
                 number += 1;
             }
         }
-        Ok(Sum { unnamed, may_be, span: first.map(|first| (first, last)) })
+        Ok(Sum { unnamed, is_wrong, span: first.map(|first| (first, last)) })
     }
 
     fn sum_slots(&self, slots: &Range<u32>) -> Result<Sum> {
         let position = self.file.layout().slot_position(slots.start);
         let count = slots.end.saturating_sub(slots.start);
-        let mut records = Records::<SLOT_LEN>::new(self.file, position, count);
+        let mut records = Records::<_, SLOT_LEN>::new(self.file, position, count);
         let mut unnamed = 0_u64;
         let mut slot = slots.start;
         while let Some(block) = records.next_block()? {
@@ -130,7 +130,7 @@ impl IndexSums<'_> {
         let header = &self.header;
         let span = (header.begin_physical_offset, header.end_physical_offset);
         whole.unnamed == 0
-            && whole.may_be
+            && !whole.is_wrong
             && whole.span.map_or(self.entry_count() == 0, |found| found == span)
             && header_fault(header, false).is_none()
     }
@@ -146,12 +146,6 @@ impl IndexSums<'_> {
     }
 }
 
-impl Default for Sum {
-    fn default() -> Self {
-        Self { unnamed: 0, may_be: true, span: None }
-    }
-}
-
 impl Sum {
     /// Physical offsets of the first and last entry.
     #[must_use]
@@ -161,16 +155,14 @@ impl Sum {
 
     #[must_use]
     pub fn join(self, next: Self) -> Self {
-        let in_order = match (self.span, next.span) {
-            (Some((_, last)), Some((first, _))) => last <= first,
-            _ => true,
-        };
+        let is_before = |((_, last), (first, _)): ((i64, i64), (i64, i64))| first < last;
+        let is_unordered = self.span.zip(next.span).is_some_and(is_before);
         let span = match (self.span, next.span) {
             (Some((first, _)), Some((_, last))) => Some((first, last)),
             (span, next) => span.or(next),
         };
         let unnamed = self.unnamed.wrapping_add(next.unnamed);
-        Self { unnamed, may_be: self.may_be && next.may_be && in_order, span }
+        Self { unnamed, is_wrong: self.is_wrong || next.is_wrong || is_unordered, span }
     }
 }
 

@@ -7,22 +7,20 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::index::{IndexEntry, seconds_since};
+use crate::format::index::{ENTRY_LEN, IndexEntry, seconds_since};
+use crate::log::index::check::Records;
 use crate::log::index::file::IndexFile;
 use crate::log::index::run::IndexRun;
 use crate::log::queue::unit::MAX_KEYS;
 
 use super::collect::{DispatchBatch, Keyed};
 
-const BLOCK: u32 = 3200;
-
 #[derive(Debug)]
 struct Candidate {
     name: u64,
-    open: Arc<IndexFile>,
+    entries: Records<Arc<IndexFile>, ENTRY_LEN>,
     begin_timestamp_ms: i64,
     end_timestamp_ms: i64,
-    count: u32,
 }
 
 #[derive(Debug)]
@@ -38,7 +36,6 @@ pub struct IndexAudit {
     files: Vec<Candidate>,
     file: usize,
     number: u32,
-    block: std::vec::IntoIter<IndexEntry>,
     next: Option<Placed>,
     unsound_from: Option<u64>,
 }
@@ -48,14 +45,8 @@ impl IndexAudit {
     /// consistency.
     pub fn new(run: &IndexRun, known_ms: i64) -> Result<Self> {
         let unusable_from = run.unusable().first().map_or(u64::MAX, |file| file.name);
-        let mut audit = Self {
-            files: Vec::new(),
-            file: 0,
-            number: 1,
-            block: Vec::new().into_iter(),
-            next: None,
-            unsound_from: None,
-        };
+        let mut audit =
+            Self { files: Vec::new(), file: 0, number: 0, next: None, unsound_from: None };
         for file in run.files().iter().take_while(|file| file.name < unusable_from) {
             let open = run.open(file)?;
             let header = open.header()?;
@@ -68,17 +59,17 @@ impl IndexAudit {
                 Err(Error::Corrupt(_)) => false,
                 Err(error) => return Err(error),
             };
-            let entries = sums.entry_count();
+            let count = sums.entry_count();
             if !sound {
                 audit.unsound_from = Some(file.name);
                 break;
             }
+            let first = open.layout().entry_position(1);
             audit.files.push(Candidate {
                 name: file.name,
-                open,
+                entries: Records::new(open, first, count),
                 begin_timestamp_ms: header.begin_timestamp_ms,
                 end_timestamp_ms: header.end_timestamp_ms,
-                count: entries.saturating_add(1),
             });
         }
         audit.advance()?;
@@ -164,23 +155,16 @@ impl IndexAudit {
     }
 
     fn advance(&mut self) -> Result<()> {
-        loop {
-            if let Some(entry) = self.block.next() {
-                self.next = Some(Placed { file: self.file, number: self.number, entry });
+        self.next = None;
+        while let Some(candidate) = self.files.get_mut(self.file) {
+            if let Some(raw) = candidate.entries.next() {
+                let entry = IndexEntry::decode(&raw?);
                 self.number += 1;
-                return Ok(());
+                self.next = Some(Placed { file: self.file, number: self.number, entry });
+                break;
             }
-            let Some(candidate) = self.files.get(self.file) else {
-                self.next = None;
-                return Ok(());
-            };
-            let left = candidate.count.saturating_sub(self.number);
-            if left == 0 {
-                self.file += 1;
-                self.number = 1;
-            } else {
-                self.block = candidate.open.entries_from(self.number, left.min(BLOCK))?.into_iter();
-            }
+            (self.file, self.number) = (self.file + 1, 0);
         }
+        Ok(())
     }
 }

@@ -187,7 +187,7 @@ impl<'a> IndexCheck<'a> {
         let Keyed { topic, properties, at, store_timestamp_ms } = *message;
         let Some(entries) = &mut self.entries else { return false };
         let seconds = seconds_since(entries.begin_ms, store_timestamp_ms);
-        let mut left = entries.in_block().iter().map(IndexEntry::decode);
+        let mut left = entries.records.ahead().iter().map(IndexEntry::decode);
         let mut passed = 0;
         for key in keys_of(properties) {
             let is_own = left.next().is_some_and(|entry| {
@@ -216,7 +216,7 @@ impl<'a> IndexCheck<'a> {
         if tags.is_some() {
             self.reach.tags.add(at, has_tags);
         }
-        entries.pass(passed as u32); // no more than are asked for
+        entries.records.pass(passed);
         if self.reach.first_gap.is_none() || self.reach.gap.missing > 0 || self.reach.gap.wrong > 0
         {
             self.close_gap();
@@ -259,7 +259,7 @@ impl<'a> IndexCheck<'a> {
                 self.reach.gap.wrong += 1;
                 let expected = "a message with a key of this hash";
                 let found = format!("entry {number} with hash {hash}, physical offset {at}");
-                self.judge.add(Code::IndexOther, &entries.open, number, 0, expected, found);
+                self.judge.add(Code::IndexOther, entries.open(), number, 0, expected, found);
             }
             self.advance();
         }

@@ -17,14 +17,13 @@ use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::properties::{self, Indexed, split_keys};
-use crate::format::width::to_usize;
+use crate::log::index::check::Records;
 use crate::log::index::file::IndexFile;
 use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::log::index::sums::Sum;
 use crate::log::read::frames::probe;
 use crate::store::open::index_settings::{self, NoLayout};
 
-const BLOCK: u32 = 3200;
 /// Index files checked at once: each needs memory for its slots.
 const INDEX_READERS: usize = 4;
 
@@ -191,7 +190,7 @@ impl Index {
             if let Some((number, offset, before)) = misplaced {
                 let expected = format!("an offset of {before} or more");
                 let found = format!("entry {number} with physical offset {offset}");
-                judge.add(Code::IndexEntry, &entries.open, number, 0, expected, found);
+                judge.add(Code::IndexEntry, entries.open(), number, 0, expected, found);
             }
         }
         Ok(())
@@ -266,61 +265,31 @@ fn sound(file: &IndexFile, threads: usize) -> Result<Option<(u32, (i64, i64))>> 
 }
 
 pub(crate) struct Entries {
-    pub(crate) open: Arc<IndexFile>,
+    pub(crate) records: Records<Arc<IndexFile>, ENTRY_LEN>,
     pub(crate) begin_ms: i64,
-    number: u32,
     count: u32,
-    from: u32,
-    bytes: Vec<u8>,
 }
 
 impl Entries {
     pub(crate) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
-        let (begin_ms, count) = (state.begin_ms, state.count);
-        Self { open, begin_ms, number, count, from: number, bytes: Vec::new() }
+        let position = open.layout().entry_position(number);
+        let records = Records::new(open, position, state.count.saturating_sub(number));
+        Self { records, begin_ms: state.begin_ms, count: state.count }
+    }
+
+    pub(crate) fn open(&self) -> &IndexFile {
+        &self.records.file
     }
 
     #[inline]
     pub(crate) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
-        if self.number >= self.count {
-            return Ok(None);
-        }
-        if self.in_block().is_empty() {
-            self.fill()?;
-        }
-        let entry = self.in_block().first().map(IndexEntry::decode);
-        Ok(entry.map(|entry| (self.number, entry)))
-    }
-
-    #[inline]
-    pub(crate) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
-        let skip = to_usize(self.number.wrapping_sub(self.from));
-        self.bytes.as_chunks().0.get(skip..).unwrap_or_default()
-    }
-
-    #[cold]
-    fn fill(&mut self) -> Result<()> {
-        let count = to_usize((self.count - self.number).min(BLOCK));
-        self.from = self.number;
-        self.bytes.resize(count * ENTRY_LEN, 0);
-        let at = self.open.layout().entry_position(self.number);
-        let read = self
-            .open
-            .file()
-            .read_at(&mut self.bytes, at)
-            .map_err(Error::io("read", self.open.path()));
-        self.bytes.truncate(*read.as_ref().unwrap_or(&0));
-        read.map(|_| ())
+        let raw = self.records.head()?;
+        Ok(raw.map(|raw| (self.count - self.records.left(), IndexEntry::decode(&raw))))
     }
 
     #[inline]
     pub(crate) fn advance(&mut self) {
-        self.pass(1);
-    }
-
-    #[inline]
-    pub(crate) fn pass(&mut self, count: u32) {
-        self.number += count;
+        self.records.pass(1);
     }
 }
 
@@ -357,7 +326,7 @@ impl<'a> Judge<'a> {
         entry: &IndexEntry,
         walked: &Walked,
     ) -> Result<bool> {
-        let open = &entries.open;
+        let open = entries.open();
         let found = format!(
             "entry {number} with hash {}, physical offset {}",
             entry.key_hash, entry.physical_offset
@@ -408,7 +377,7 @@ impl<'a> Judge<'a> {
         if entry.seconds != seconds && number > 1 && entry.seconds >= 0 {
             let expected = format!("{seconds} seconds");
             let found = format!("entry {number} with {}", entry.seconds);
-            self.add(Code::IndexTime, &entries.open, number, 12, expected, found);
+            self.add(Code::IndexTime, entries.open(), number, 12, expected, found);
         }
     }
 }
