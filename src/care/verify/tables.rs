@@ -55,7 +55,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     pub(crate) fn read(cx: &Context<'_>) -> crate::error::Result<Self> {
-        let mut tables = Self { no_offsets: "no such file".to_owned(), ..Self::default() };
+        let mut tables = Self { no_offsets: NO_FILE.to_owned(), ..Self::default() };
         if !cx.is_folder(&cx.paths.config())? {
             tables.topics_are_gone = true;
             return Ok(tables);
@@ -133,14 +133,12 @@ impl Tables {
         groups.retain(|group| !is_system_group(group));
         let path = cx.paths.consumer_offsets(false);
         if groups.is_empty() {
-            if why != "no such file" && why != NO_OFFSET && why != OTHER_OFFSETS {
+            if why != NO_FILE && why != NO_OFFSET && why != OTHER_OFFSETS {
                 unreadable(cx, &path, why);
             }
             return;
         }
-        let names: Vec<_> = groups.iter().take(MOST_NAMED).cloned().collect();
-        let more = if groups.len() > MOST_NAMED { ", ..." } else { "" };
-        let expected = format!("offsets of {} groups: {}{more}", groups.len(), names.join(", "));
+        let expected = format!("offsets of {} groups: {}", groups.len(), listed(&groups));
         cx.findings.add(Code::OffsetsGone, &path, None, expected, why);
     }
 
@@ -188,12 +186,8 @@ fn of_levels(levels: &[(i32, i64)]) -> Vec<Place> {
     levels.iter().map(place).collect()
 }
 
-enum Read<T> {
-    Missing,
-    Empty,
-    Table(T),
-    Bad(String),
-}
+const NO_FILE: &str = "no such file";
+const EMPTY_FILE: &str = "an empty file";
 
 fn read_one<T>(
     cx: &Context<'_>,
@@ -218,60 +212,58 @@ fn read_table<T>(
     parse: fn(&[u8]) -> Result<T, FormatError>,
 ) -> Result<Option<T>, String> {
     let backup_path = path.with_extension("json.bak");
-    let (main, backup) = (read_file(cx, path, parse), read_file(cx, &backup_path, parse));
-    let expected = "JSON as a broker writes it";
     let add = |code: Code, path: &Path, found: &str| {
-        cx.findings.add(code, path, None, expected, found);
+        cx.findings.add(code, path, None, "JSON as a broker writes it", found);
     };
-    let what_is_wrong = match main {
-        Read::Table(table) => {
-            if let Read::Bad(why) = backup {
-                add(Code::ConfigNoBackup, &backup_path, &why);
-            }
-            return Ok(Some(table));
-        }
-        Read::Missing => "no such file".to_owned(),
-        Read::Empty => "an empty file".to_owned(),
-        Read::Bad(why) => why,
-    };
-    match backup {
-        Read::Table(table) => {
-            let found = format!("{what_is_wrong}; the backup can be read");
-            add(Code::ConfigBackup, path, &found);
+    match (read_file(cx, path, parse), read_file(cx, &backup_path, parse)) {
+        (Ok(table), backup) => {
+            let wrong = backup.err().filter(|why| why != NO_FILE && why != EMPTY_FILE);
+            wrong.iter().for_each(|why| add(Code::ConfigNoBackup, &backup_path, why));
             Ok(Some(table))
         }
-        Read::Missing if what_is_wrong == "no such file" => Ok(None),
-        Read::Missing | Read::Empty => Err(format!("{what_is_wrong}; no backup")),
-        Read::Bad(why) => Err(format!("{what_is_wrong}; of the backup: {why}")),
+        (Err(why), Ok(table)) => {
+            add(Code::ConfigBackup, path, &format!("{why}; the backup can be read"));
+            Ok(Some(table))
+        }
+        (Err(why), Err(of_backup)) => match &*of_backup {
+            NO_FILE if why == NO_FILE => Ok(None),
+            NO_FILE | EMPTY_FILE => Err(format!("{why}; no backup")),
+            _ => Err(format!("{why}; of the backup: {of_backup}")),
+        },
     }
 }
 
+/// Reads a file, or returns why it cannot be read.
 fn read_file<T>(
     cx: &Context<'_>,
     path: &Path,
     parse: fn(&[u8]) -> Result<T, FormatError>,
-) -> Read<T> {
+) -> Result<T, String> {
     match cx.paths.storage.kind(path) {
         Ok(Some(kind @ (FileKind::Directory | FileKind::Other))) => {
             cx.stray_as(Code::NoRegularFile.at(Severity::Warning), path, kind, "a file");
-            return Read::Missing;
+            return Err(NO_FILE.to_owned());
         }
-        Ok(None) => return Read::Missing,
-        Ok(Some(FileKind::File)) | Err(_) => {}
+        Ok(Some(FileKind::File) | None) | Err(_) => {}
     }
     match config_file::read_json(cx.paths.storage(), path) {
-        Ok(None) => Read::Missing,
-        Ok(Some(bytes)) if bytes.is_empty() => Read::Empty,
-        Ok(Some(bytes)) => match parse(&bytes) {
-            Ok(table) => Read::Table(table),
-            Err(error) => Read::Bad(format!("{} at byte {}", error.found, error.position)),
-        },
-        Err(Error::Corrupt(fault)) => Read::Bad(fault.found),
+        Ok(None) => Err(NO_FILE.to_owned()),
+        Ok(Some(bytes)) if bytes.is_empty() => Err(EMPTY_FILE.to_owned()),
+        Ok(Some(bytes)) => {
+            parse(&bytes).map_err(|error| format!("{} at byte {}", error.found, error.position))
+        }
+        Err(Error::Corrupt(fault)) => Err(fault.found),
         Err(error) => {
             cx.error(path, error);
-            Read::Bad("a file that the system cannot read".to_owned())
+            Err("a file that the system cannot read".to_owned())
         }
     }
+}
+
+/// The first of some names.
+fn listed(names: &BTreeSet<String>) -> String {
+    let first: Vec<_> = names.iter().take(MOST_NAMED).map(String::as_str).collect();
+    first.join(", ") + if names.len() > MOST_NAMED { ", ..." } else { "" }
 }
 
 fn group_names(bytes: &[u8]) -> Vec<String> {
@@ -308,9 +300,7 @@ fn report_topics_gone(cx: &Context<'_>, queues: &Queues) {
     if names.is_empty() || (has_folder && !is_of_broker) {
         return;
     }
-    let named: Vec<_> = names.iter().take(MOST_NAMED).cloned().collect();
-    let more = if names.len() > MOST_NAMED { ", ..." } else { "" };
-    let expected = format!("{} topics with queues: {}{more}", names.len(), named.join(", "));
+    let expected = format!("{} topics with queues: {}", names.len(), listed(&names));
     let (severity, path, found) = match (has_folder, is_of_broker) {
         (true, _) => {
             (Severity::Error, cx.paths.topics(), "neither the table of topics nor its backup")
