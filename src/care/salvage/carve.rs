@@ -22,7 +22,6 @@ const LEAST_HOLE: usize = 64 << 10;
 /// Bytes read at a time around unreadable places.
 const PIECE: usize = 4 << 10;
 const EIO: i32 = 5;
-const REPORT_EVERY: u64 = 8 << 20;
 const MOST_LISTED: usize = 1_000;
 
 /// Consecutive records, both in the file and in their log.
@@ -190,7 +189,7 @@ pub(super) fn carve(
     most_record: usize,
     extents: &mut Vec<Extent>,
     flawed: &mut Vec<PassedOver>,
-    report: &mut dyn FnMut(u64) -> Result<()>,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Carved> {
     let bytes = window.len;
     let mut carver = Carver {
@@ -202,12 +201,9 @@ pub(super) fn carve(
         extent: None,
         other: None,
     };
-    let (mut at, mut reported) = (0, 0);
+    let mut at = 0;
     while at < bytes {
-        if at >= reported {
-            report(at)?;
-            reported = at + REPORT_EVERY;
-        }
+        tell(at)?;
         let carved = carver.carve_at(at)?;
         if let Candidate::Flawed(bytes, physical_offset, reason) = carved {
             carver.found.passed_over += 1;

@@ -62,28 +62,19 @@ pub(super) fn merge(
 ) -> Result<Merged> {
     let mut windows = Vec::with_capacity(sources.len());
     for source in sources {
-        windows.push(Window::new(&*source.file, &source.path)?);
+        windows.push((Window::new(&*source.file, &source.path)?, source));
     }
-    let mut order: Vec<usize> = (0..extents.len()).collect();
-    let key = |at: &usize| extents.get(*at).map_or((0, 0), |e| (e.physical_offset, e.source));
-    order.sort_by_key(key);
+    let mut order: Vec<_> = extents.iter().enumerate().collect();
+    order.sort_by_key(|(_, extent)| (extent.physical_offset, extent.source));
     let mut waiting = order.into_iter().peekable();
     let mut heap: BinaryHeap<Next> = BinaryHeap::new();
     let mut merged = Merged::default();
     let mut end = 0;
     loop {
         // Extents enter the heap when it is their turn, so it holds only overlapping ones.
-        let front = heap.peek().map(|Reverse((place, ..))| *place);
-        while let Some(extent) = waiting.peek().and_then(|at| extents.get(*at)) {
-            if front.is_some_and(|front| extent.physical_offset > front) {
-                break;
-            }
-            let first =
-                heap.peek().is_none_or(|Reverse((place, ..))| extent.physical_offset <= *place);
-            if !first {
-                break;
-            }
-            let Some(at) = waiting.next() else { break };
+        while let Some((at, extent)) = waiting.next_if(|(_, extent)| {
+            heap.peek().is_none_or(|Reverse((place, ..))| extent.physical_offset <= *place)
+        }) {
             heap.push(Reverse((extent.physical_offset, at, extent.start)));
         }
         let Some(Reverse((place, _, _))) = heap.peek().copied() else { break };
@@ -94,9 +85,7 @@ pub(super) fn merge(
             heap.pop();
             let Some(extent) = extents.get(at) else { continue };
             let which = extent.source as usize;
-            let (Some(window), Some(source)) = (windows.get_mut(which), sources.get(which)) else {
-                continue;
-            };
+            let Some((window, source)) = windows.get_mut(which) else { continue };
             let Some(view) = window.record(position)? else {
                 return Err(changed(source, position));
             };
@@ -150,7 +139,7 @@ struct QueueCensus {
 #[derive(Debug, Default)]
 pub(super) struct Census {
     kinds: TopicKinds,
-    queues: HashMap<Box<[u8]>, HashMap<i32, QueueCensus>>,
+    queues: HashMap<Vec<u8>, HashMap<i32, QueueCensus>>,
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) first: Option<u64>,
@@ -192,11 +181,7 @@ impl Census {
         let at = range.base_queue_offset;
         let end = at.saturating_add(i64::from(range.message_count));
         let new = QueueCensus { first: at, next: at, missing: 0, stand_ins: 0, broken: false };
-        if !self.queues.contains_key(topic) {
-            self.queues.insert(topic.into(), HashMap::new());
-        }
-        let Some(queues) = self.queues.get_mut(topic) else { return };
-        let seen = queues.entry(queue_id).or_insert(new);
+        let seen = self.queues.entry_ref(topic).or_default().entry(queue_id).or_insert(new);
         let gap = clamp_u64(at.saturating_sub(seen.next));
         seen.missing = seen.missing.saturating_add(gap);
         // Entries of a batch queue state their own numbers.
@@ -234,7 +219,7 @@ impl Census {
         let mut broken: Vec<QueueName> = Vec::new();
         for (topic, queues) in &self.queues {
             let of_topic = queues.iter().filter(|(_, seen)| seen.broken);
-            broken.extend(of_topic.map(|(queue_id, _)| (topic.clone(), *queue_id)));
+            broken.extend(of_topic.map(|(queue_id, _)| (topic.as_slice().into(), *queue_id)));
         }
         broken.sort();
         broken

@@ -101,24 +101,25 @@ pub fn salvage(
     for source in &sources {
         bytes += source.file.stat().map_err(Error::io("stat", &source.path))?.len;
     }
-    let mut meter = Meter {
-        path: from.to_owned(),
-        bytes,
-        readings: if out.is_some() { 3 } else { 2 },
-        reading: 0,
-        reported: 0,
-        progress,
+    let total = bytes * if out.is_some() { 3 } else { 2 };
+    let mut reported = 0;
+    let mut tell = |reading: u64, done: u64| {
+        let done = reading * bytes + done.min(bytes);
+        if done < reported {
+            return Ok(());
+        }
+        reported = done + REPORT_EVERY;
+        report_progress(progress, (done, total), "salvage", from)
     };
 
-    let extents = carve_all(&sources, most_record, &mut report, &mut meter)?;
+    let extents = carve_all(&sources, most_record, &mut report, &mut |at| tell(0, at))?;
     let hint = hint.filter(|size| extents.iter().all(|extent| extent.fits(*size)));
     let file_size = adopt_config(&storage, from, &mut config, &remembered, hint);
 
-    meter.next_reading();
     let mut census = Census::new(kinds(&files));
     report.merged = merge(&sources, &extents, &mut |view| {
         census.add(view);
-        meter.at(census.bytes)
+        tell(1, census.bytes)
     })?;
     report.messages = census.messages;
     report.bytes = census.bytes;
@@ -127,11 +128,10 @@ pub fn salvage(
     report.stand_ins = census.limit_stand_ins();
     report.renumbered = census.broken();
     let Some(out) = out else {
-        meter.end();
+        let _ = progress(total, total);
         return Ok(report);
     };
 
-    meter.next_reading();
     let first = census.first.unwrap_or(0);
     // As in a partial copy: messages missing at a queue's start lie before the log.
     let base_offset = if census.begins_late() { first.max(file_size) } else { first };
@@ -142,11 +142,11 @@ pub fn salvage(
     let mut transfer = Transfer::begin(target, out, plan)?;
     merge(&sources, &extents, &mut |view| {
         transfer.put(&Record::of(view))?;
-        meter.at(transfer.bytes)
+        tell(2, transfer.bytes)
     })?;
     report.in_place = Some(transfer.in_place);
     transfer.finish()?;
-    meter.end();
+    let _ = progress(total, total);
     Ok(report)
 }
 
@@ -154,14 +154,14 @@ fn carve_all(
     sources: &[Source],
     most_record: usize,
     report: &mut SalvageReport,
-    meter: &mut Meter<'_>,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Vec<Extent>> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut before = 0;
     for (number, source) in (0_u32..).zip(sources) {
         let mut window = Window::new(&*source.file, &source.path)?;
         let flawed = &mut report.passed_over;
-        let mut advance = |at| meter.at(before + at);
+        let mut advance = |at| tell(before + at);
         let carved = carve(&mut window, number, most_record, &mut extents, flawed, &mut advance)?;
         if window.unreadable > 0 {
             let reason = format!("the disk does not give {} bytes of it", window.unreadable);
@@ -210,39 +210,5 @@ fn take_sizes(paths: &StorePaths, config: &mut StoreConfig) {
         index_settings::index_layout(paths, config)
     {
         inspect::adopt_index_layout(config, layout);
-    }
-}
-
-struct Meter<'p> {
-    path: PathBuf,
-    bytes: u64,
-    readings: u64,
-    reading: u64,
-    reported: u64,
-    progress: &'p mut Progress<'p>,
-}
-
-impl Meter<'_> {
-    fn at(&mut self, done: u64) -> Result<()> {
-        let done = self.reading * self.bytes + done.min(self.bytes);
-        if done >= self.reported {
-            self.reported = done + REPORT_EVERY;
-            report_progress(
-                self.progress,
-                (done, self.bytes * self.readings),
-                "salvage",
-                &self.path,
-            )?;
-        }
-        Ok(())
-    }
-
-    fn next_reading(&mut self) {
-        self.reading += 1;
-    }
-
-    fn end(self) {
-        let total = self.bytes * self.readings;
-        let _ = (self.progress)(total, total);
     }
 }

@@ -40,7 +40,7 @@ pub struct Numbering {
     rule: NumberRule,
     pub(super) closed_up: HashSet<QueueName>,
     kinds: TopicKinds,
-    next: HashMap<Box<[u8]>, HashMap<i32, i64>>,
+    next: HashMap<Vec<u8>, HashMap<i32, i64>>,
     watched: HashMap<QueueName, Watched>,
     pub more_queues: bool,
     pub batch_topics: BTreeMap<Box<[u8]>, i32>,
@@ -163,10 +163,7 @@ impl Numbering {
     /// New number of `old`, and the missing numbers before it.
     fn take(&mut self, topic: &[u8], queue_id: i32, old: i64, count: i64) -> (i64, Range<i64>) {
         let rule = self.rule_of(topic, queue_id);
-        if !self.next.contains_key(topic) {
-            self.next.insert(topic.into(), HashMap::new());
-        }
-        let Some(queues) = self.next.get_mut(topic) else { return (old, Range::default()) };
+        let queues = self.next.entry_ref(topic).or_default();
         let next = queues.get(&queue_id).copied();
         let new = match rule {
             NumberRule::Keep => old,
