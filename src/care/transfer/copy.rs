@@ -361,37 +361,27 @@ impl Redaction {
 
 impl Rule {
     fn fits(&self, topic: &str) -> bool {
-        self.topics.is_empty()
-            || self.topics.iter().any(|pattern| {
-                matches(&pattern.chars().collect::<Vec<_>>(), &topic.chars().collect::<Vec<_>>())
-            })
+        self.topics.is_empty() || self.topics.iter().any(|pattern| matches(pattern, topic))
     }
 }
 
 /// Matches `*` and `?`, in time proportional to the product of the lengths.
-fn matches(pattern: &[char], text: &[char]) -> bool {
-    let (mut at, mut in_pattern) = (0, 0);
-    // Position to return to if the rest after the last star does not match.
-    let mut star: Option<(usize, usize)> = None;
-    while let Some(character) = text.get(at) {
-        match pattern.get(in_pattern) {
-            Some('*') => {
-                star = Some((in_pattern, at));
-                in_pattern += 1;
-            }
-            Some(wanted) if *wanted == '?' || wanted == character => {
-                at += 1;
-                in_pattern += 1;
-            }
-            _ => match star {
-                Some((place, from)) => {
-                    star = Some((place, from + 1));
-                    at = from + 1;
-                    in_pattern = place + 1;
-                }
-                None => return false,
-            },
+fn matches(pattern: &str, text: &str) -> bool {
+    let text: Vec<_> = text.chars().collect();
+    // Whether the pattern so far matches so many characters.
+    let mut fits = vec![false; text.len() + 1];
+    fits[0] = true;
+    for wanted in pattern.chars() {
+        if wanted == '*' {
+            let first = fits.iter().position(|fits| *fits).unwrap_or(fits.len());
+            fits[first..].fill(true);
+            continue;
+        }
+        fits.rotate_right(1);
+        fits[0] = false;
+        for (fits, character) in fits[1..].iter_mut().zip(&text) {
+            *fits &= wanted == '?' || wanted == *character;
         }
     }
-    pattern.get(in_pattern..).unwrap_or_default().iter().all(|left| *left == '*')
+    fits[text.len()]
 }
