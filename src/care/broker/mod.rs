@@ -195,7 +195,7 @@ fn count_files(storage: &dyn Storage, dir: &Path, deepest: usize) -> Result<u64>
     Ok(count)
 }
 
-const DEEPEST: usize = 3;
+const DEEPEST: usize = 4;
 const MOST: usize = 100;
 
 /// Folders that a start needs and this user may not read, and files if asked; at most a hundred.
@@ -207,8 +207,8 @@ pub(in crate::care) fn refused(paths: &StorePaths, files: bool) -> Vec<PathBuf> 
     }
     let wheel = paths.root().join("timerwheel");
     for file in [paths.checkpoint(), paths.abort(), wheel] {
-        if files && paths.storage.kind(&file).is_ok_and(|kind| kind == Some(FileKind::File)) {
-            add_file(paths.storage(), file, &mut refused);
+        if files && let Ok(Some(kind @ FileKind::File)) = paths.storage.kind(&file) {
+            add(paths.storage(), &file, kind, (files, 0), &mut refused);
         }
     }
     let queues = paths::QUEUE_FOLDERS.iter().map(|name| paths.root().join(name));
@@ -216,7 +216,9 @@ pub(in crate::care) fn refused(paths: &StorePaths, files: bool) -> Vec<PathBuf> 
     let timers = paths.root().join("timerlog");
     for dir in log.chain(queues).chain([paths.index(), paths.config(), timers]) {
         match folder_at(paths.storage(), &dir, false) {
-            Ok(Ok(true)) => add_folder(paths.storage(), &dir, (files, DEEPEST), &mut refused),
+            Ok(Ok(true)) => {
+                add(paths.storage(), &dir, FileKind::Directory, (files, DEEPEST), &mut refused);
+            }
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
                 refused.push(dir);
             }
@@ -230,31 +232,24 @@ fn is_denied<T>(result: &io::Result<T>) -> bool {
     result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-fn add_file(storage: &dyn Storage, path: PathBuf, refused: &mut Vec<PathBuf>) {
-    if refused.len() < MOST && is_denied(&storage.open(&path, Access::Read)) {
-        refused.push(path);
-    }
-}
-
-fn add_folder(
+/// Adds a file, or a folder with what lies so deep in it.
+fn add(
     storage: &dyn Storage,
-    dir: &Path,
-    (files, deepest): (bool, usize),
+    path: &Path,
+    kind: FileKind,
+    (files, levels): (bool, usize),
     refused: &mut Vec<PathBuf>,
 ) {
-    let entries = storage.list(dir);
-    if is_denied(&entries) && refused.len() < MOST {
-        refused.push(dir.to_owned());
+    let entries = match kind {
+        FileKind::File if files => storage.open(path, Access::Read).map(|_| Vec::new()),
+        FileKind::Directory if levels > 0 => storage.list(path),
+        _ => return,
+    };
+    if refused.len() < MOST && is_denied(&entries) {
+        refused.push(path.to_owned());
     }
     for entry in entries.unwrap_or_default() {
-        let path = dir.join(&entry.name);
-        match entry.kind {
-            FileKind::File if files => add_file(storage, path, refused),
-            FileKind::Directory if deepest > 0 => {
-                add_folder(storage, &path, (files, deepest - 1), refused);
-            }
-            _ => {}
-        }
+        add(storage, &path.join(&entry.name), entry.kind, (files, levels - 1), refused);
     }
 }
 

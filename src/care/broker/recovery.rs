@@ -133,18 +133,12 @@ impl Visitor for Recovery<'_> {
 }
 
 fn is_good_at(log: &CommitLog, config: &StoreConfig, base: u64) -> bool {
-    struct First<'a>(&'a StoreConfig, bool);
-    impl Visitor for First<'_> {
-        fn record(&mut self, _: u64, record: &FramedRecord<'_>) -> Result<Flow> {
-            self.1 = refusal(self.0, record).is_none();
-            Ok(Flow::Stop)
-        }
-    }
-    let mut first = First(config, false);
+    let mut recovery = Recovery { config, base, newest_ms: 0, cut: None };
     let Some(file) = log.run().find(base) else { return false };
     let opened = open_at(log.run(), &file, base..u64::MAX, true);
     let Ok(Some((mut reader, at))) = opened else { return false };
-    reader.walk(at, at + 1, true, Resync::Never, &mut first).is_ok() && first.1
+    let walked = reader.walk(at, at + 1, true, Resync::Never, &mut recovery);
+    matches!(walked, Ok((_, FileEnd::Whole))) && recovery.cut.is_none()
 }
 
 /// Where a recovery from `from` on ends the log, if whole messages lie behind: at the first record
