@@ -15,7 +15,7 @@ use crate::store::folder::config_file;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::{QueueTable, TopicKinds};
 
-pub(super) const LEAST_QUEUES: i32 = 4;
+pub(crate) const LEAST_QUEUES: i32 = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct NewTopics {

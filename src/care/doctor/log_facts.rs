@@ -147,7 +147,7 @@ struct Facts {
     found: LogFacts,
     hasher: DefaultHashBuilder,
     keys: Vec<Key>,
-    queues: HashMap<Box<[u8]>, HashMap<i32, i64>>,
+    queues: HashMap<Vec<u8>, HashMap<i32, i64>>,
     queue_count: usize,
     newest_ms: i64,
     entries_of_file: i64,
@@ -189,10 +189,7 @@ impl Facts {
             time_ms: request.store_timestamp_ms,
         };
         let time_ms = request.store_timestamp_ms;
-        let of_topic = match self.queues.get_mut(request.topic) {
-            Some(of_topic) => of_topic,
-            None => self.queues.entry(request.topic.into()).or_default(),
-        };
+        let of_topic = self.queues.entry_ref(request.topic).or_default();
         if let Some(last) = of_topic.get_mut(&request.queue_id) {
             if time_ms < *last {
                 self.found.queue_steps_back.add(here);

@@ -17,15 +17,13 @@ use crate::format::message::sys_flag;
 use crate::format::queue::is_broker_topic;
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
-use crate::store::folder::config_file;
 use crate::store::folder::paths::StorePaths;
-use crate::store::folder::swap;
+use crate::store::folder::{config_file, swap};
 use crate::store::open::inspect;
 use crate::store::progress::Progress;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::scan::OnDamage;
-use crate::store::topics;
-use crate::store::{MessageStore, OpenMode};
+use crate::store::{MessageStore, OpenMode, topics};
 use crate::time::Clock;
 
 /// A topic of the rebuilt table.
@@ -58,19 +56,16 @@ pub struct TopicsReport {
 
 #[derive(Default)]
 struct FoundTopics {
-    topics: HashMap<Box<[u8]>, (i32, QueueKind)>,
+    topics: HashMap<Vec<u8>, (i32, QueueKind)>,
     most_queue_id: i32,
 }
 
 impl FoundTopics {
     fn note_queue(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
-        let (most, known) = match self.topics.get_mut(topic) {
-            Some(found) => (found.0, &mut *found),
-            None => (-1, self.topics.entry(topic.into()).or_insert((-1, kind))),
-        };
-        known.0 = most.max(queue_id);
+        let (most, known) = self.topics.entry_ref(topic).or_insert((-1, kind));
+        *most = queue_id.max(*most);
         if kind == QueueKind::Batch {
-            known.1 = kind;
+            *known = kind;
         }
     }
 

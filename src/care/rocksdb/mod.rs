@@ -139,17 +139,20 @@ impl DatabaseReport {
         database: &Path,
         databases: &dyn Databases,
     ) -> Result<()> {
-        match queues.check(database, databases, self) {
-            Ok(rows) => {
-                self.rows += rows;
-                Ok(())
-            }
-            Err(error) => self.unreadable(database, error),
-        }
+        let counted = queues.check(database, databases, self);
+        self.count(database, counted)
     }
 
-    /// Adds what kept a database from being read; damage in the log has findings of its own.
-    fn unreadable(&mut self, database: &Path, error: Error) -> Result<()> {
+    /// Adds the rows of a database, or what kept it from being read; damage in the log has findings
+    /// of its own.
+    fn count(&mut self, database: &Path, counted: Result<u64>) -> Result<()> {
+        let error = match counted {
+            Ok(rows) => {
+                self.rows += rows;
+                return Ok(());
+            }
+            Err(error) => error,
+        };
         let text = error.to_string();
         let (path, expected, found) = match error {
             Error::Corrupt(corruption) => {
@@ -203,10 +206,7 @@ pub fn check(
             false => count(storage, databases, &dir, families)
                 .map(|counts| counts.iter().map(|(_, count)| count).sum()),
         };
-        match counted {
-            Ok(rows) => report.rows += rows,
-            Err(error) => report.unreadable(&dir, error)?,
-        }
+        report.count(&dir, counted)?;
     }
     Ok(report)
 }

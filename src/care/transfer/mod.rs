@@ -28,11 +28,11 @@ use crate::format::message::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::is_broker_topic;
 use crate::format::width::clamp_u64;
-use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::folder::config_file;
 use crate::store::folder::paths::SETTINGS_FILE;
 use crate::store::queue_table::TopicKinds;
+use crate::store::topics::{self, LEAST_QUEUES};
 use crate::time::Clock;
 
 pub(super) const STAND_IN_PROPERTIES: &[u8] = b"MQSTORE_LEFT_OUT\x01true\x02";
@@ -41,7 +41,6 @@ const FREE_STAND_INS: u64 = 1 << 16;
 
 const OFFSET_FILES: [&str; 2] = ["consumerOffset.json", "lmqConsumerOffset.json"];
 const DELAY_FILE: &str = "delayOffset.json";
-const LEAST_QUEUES: i32 = 4;
 
 #[derive(Debug)]
 pub struct Transfer {
@@ -216,10 +215,7 @@ pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFi
 /// Queue kinds by topic, from the table. An unreadable table names none.
 #[must_use]
 pub fn kinds(files: &[ConfigFile]) -> TopicKinds {
-    let table = topic_table(files).ok().flatten();
-    let kind = |batch| if batch { QueueKind::Batch } else { QueueKind::Plain };
-    let topics = table.iter().flat_map(|table| table.iter());
-    topics.map(|topic| (topic.name.as_bytes().into(), kind(topic.is_batch_queue()))).collect()
+    topic_table(files).ok().flatten().as_ref().map(topics::kinds_in).unwrap_or_default()
 }
 
 /// Adds topics with batch queues to the table, since nothing else tells. Without a table all topics

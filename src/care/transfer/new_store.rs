@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{Error, FormatError, PutStatus, Result};
+use crate::error::{Error, FormatError, Result};
 use crate::files::{Access, FileKind, FileRun, Storage, SystemClock};
 use crate::format::config::tables::TopicTable;
 use crate::format::message::{BLANK_LEN, Record};
@@ -75,13 +75,14 @@ impl NewStore {
     /// Appends a record and returns its offset.
     pub fn put(&mut self, record: &Record<'_>) -> Result<u64> {
         record.check().map_err(|error| {
-            refused(format!("expected {}, found {}", error.expected, error.found), None)
+            let reason = format!("expected {}, found {}", error.expected, error.found);
+            Error::illegal("message", reason)
         })?;
         let size = record.encoded_size();
         let limit = self.file_size.saturating_sub(BLANK_LEN as u64);
         if size as u64 > limit {
             let reason = format!("{size} bytes, a file of the log has room for {limit}");
-            return Err(refused(reason, Some(limit)));
+            return Err(Error::beyond("message", Some(limit), reason));
         }
         let Some((_, writer)) = &mut self.writing else { return Err(Error::Closed) };
         let (at, window) = writer.window(size)?;
@@ -131,10 +132,6 @@ impl Drop for NewStore {
             let _ = swap::remove_tree(&*self.storage, &self.staging);
         }
     }
-}
-
-fn refused(reason: String, limit: Option<u64>) -> Error {
-    Error::InvalidMessage { field: "message", reason, status: PutStatus::MessageIllegal, limit }
 }
 
 /// Refuses anything but a missing or empty folder.

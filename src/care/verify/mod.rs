@@ -35,13 +35,11 @@ use crate::error::{Corruption, Result, named};
 use crate::files::threads::each;
 use crate::files::{Access, FileKind, FileRun, Os, Resting, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
-use crate::store::folder::found;
-use crate::store::folder::inventory;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
-use crate::store::open::inspect;
-use crate::store::open::version;
+use crate::store::folder::{found, inventory};
+use crate::store::open::{inspect, version};
 use crate::store::progress::{Progress, interrupted};
 use crate::time::{Clock, FAR_MS};
 

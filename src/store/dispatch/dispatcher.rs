@@ -33,18 +33,12 @@ impl Dispatcher {
     ) -> Result<()> {
         if request.is_queued() {
             let levels = queues.delay_levels();
+            let add = |queue: &Queue| queue.add(&request.unit(request.range(queue.kind()), levels));
             match queue {
-                Some(queue) => {
-                    let unit = request.unit(request.range(queue.kind()), levels);
-                    queue.add(&unit)?;
-                }
+                Some(queue) => drop(add(queue)?),
                 None => {
-                    let added =
-                        queues.get_or_create(request.topic, request.queue_id).and_then(|queue| {
-                            let unit = request.unit(request.range(queue.kind()), levels);
-                            queue.add(&unit)
-                        });
-                    unless_refused(added)?;
+                    let found = queues.get_or_create(request.topic, request.queue_id);
+                    unless_refused(found.and_then(|queue| add(&queue)))?;
                 }
             }
             if request.properties.multi_dispatch.is_some() {

@@ -288,14 +288,9 @@ impl QueueAudit {
     fn known_number(&self, own: &CqUnit) -> Result<Option<i64>> {
         let is_open = self.reach < 0 || own.number > self.next;
         let from = if self.reach < 0 { 0 } else { self.next };
-        match &self.queue {
-            Some(queue)
-                if is_open && self.kind == QueueKind::Plain && self.first_missing.is_none() =>
-            {
-                queue.number_of(own, from)
-            }
-            _ => Ok(None),
-        }
+        let is_open = is_open && self.kind == QueueKind::Plain && self.first_missing.is_none();
+        let queue = self.queue.as_ref().filter(|_| is_open);
+        queue.map_or(Ok(None), |queue| queue.number_of(own, from))
     }
 
     fn has(&mut self, wanted: &CqUnit, topic: &[u8]) -> Result<bool> {
