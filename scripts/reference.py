@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 
+FINDINGS = (ROOT / "src/care/finding.rs").read_text(encoding="utf-8")
+CURES = dict(re.findall(r'^const (\w+): &str =\s+"([^"]+)";$', FINDINGS, flags=re.MULTILINE))
 CODES = {
-    code: (severities.lower().split(" | "), title, fix)
-    for code, severities, title, fix in re.findall(
-        r'^    \w+ "(MQ-[A-Z]+-\d\d)" ([\w |]+) "([^"]+)"\s+"([^"]+)"$',
-        (ROOT / "src/care/finding.rs").read_text(encoding="utf-8"),
+    code: (severities.lower().split(" | "), title, CURES.get(cure, cure.strip('"')))
+    for code, severities, title, cure in re.findall(
+        r'^    \w+ "(MQ-[A-Z]+-\d\d)" ([\w |]+) "([^"]+)"\s+(\w+|"[^"]+")$',
+        FINDINGS,
         flags=re.MULTILINE,
     )
 }

@@ -21,7 +21,7 @@ named! {
 }
 
 macro_rules! codes {
-    ($($variant:ident $name:literal $worst:ident $(| $other:ident)* $title:literal $fix:literal)*) => {
+    ($($variant:ident $name:literal $worst:ident $(| $other:ident)* $title:literal $fix:tt)*) => {
         named! {
             /// Kind of a finding, sorted by name. A code's name and meaning never change.
             #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +61,12 @@ macro_rules! codes {
     };
 }
 
+// Cures of several codes.
+const REBUILD_QUEUES: &str = "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log";
+const REBUILD_INDEX: &str =
+    "`mqstore rebuild STORE --what index --apply`: the index is made again from the log";
+const SALVAGE: &str = "`mqstore salvage STORE --out OUT` copies out what is whole; `mqstore recover STORE --apply --drop-beyond` ends the log there";
+
 codes! {
     BackupObject "MQ-BK-01" Error "an object of a backup is missing, or is not the one that was stored"
         "put the object back from a copy of the backup; without one delete it, and `mqstore sync STORE TARGET --verify` copies again what the store still has; snapshots that need no damaged object stay readable"
@@ -92,52 +98,37 @@ codes! {
         "none needed: what is missing counts as zero, and the next writer makes it anew"
     CheckpointLogics "MQ-CK-04" Warning "the checkpoint calls queue entries flushed that the log does not reach"
         "the next opening for writing puts it right; until then RocketMQ 5.5 builds too few queue entries after a crash: `mqstore recover STORE --apply`"
-    QueueMissing "MQ-CQ-01" Error | Info "messages have no entry in their queue"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueNowhere "MQ-CQ-02" Error | Warning "a queue entry leads to no message"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueOther "MQ-CQ-03" Error "a queue entry leads to another message"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueSize "MQ-CQ-04" Error "a queue entry has another size than its message"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueTags "MQ-CQ-05" Error "a queue entry has another tags code than its message"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueOrder "MQ-CQ-06" Error "queue entries are out of order"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueHole "MQ-CQ-07" Error "a queue has entries behind empty ones, which no reader finds"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    QueueMissing "MQ-CQ-01" Error | Info "messages have no entry in their queue" REBUILD_QUEUES
+    QueueNowhere "MQ-CQ-02" Error | Warning "a queue entry leads to no message" REBUILD_QUEUES
+    QueueOther "MQ-CQ-03" Error "a queue entry leads to another message" REBUILD_QUEUES
+    QueueSize "MQ-CQ-04" Error "a queue entry has another size than its message" REBUILD_QUEUES
+    QueueTags "MQ-CQ-05" Error "a queue entry has another tags code than its message" REBUILD_QUEUES
+    QueueOrder "MQ-CQ-06" Error "queue entries are out of order" REBUILD_QUEUES
+    QueueHole "MQ-CQ-07" Error "a queue has entries behind empty ones, which no reader finds" REBUILD_QUEUES
     QueueTail "MQ-CQ-08" Info "the newest messages are not in their queue yet"
         "none needed: a running broker adds them, and so does `mqstore recover STORE --apply` after a crash"
     QueueBlank "MQ-CQ-09" Warning "a queue leaves out numbers in the middle"
         "none, if the messages of these numbers were lost before; else `mqstore rebuild STORE --what consumequeue -t TOPIC --apply`"
-    BatchRange "MQ-CQ-11" Error "a batch's queue entry stands for other messages than its record"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    BatchRange "MQ-CQ-11" Error "a batch's queue entry stands for other messages than its record" REBUILD_QUEUES
     BatchNumbers "MQ-CQ-12" Error | Warning "the numbers of a queue of batches leave a gap or overlap"
         "none, if the messages of these numbers were lost before; else `mqstore rebuild STORE --what consumequeue -t TOPIC --apply`"
-    BatchTime "MQ-CQ-13" Error "a batch's queue entry has another time than its record"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    BatchTime "MQ-CQ-13" Error "a batch's queue entry has another time than its record" REBUILD_QUEUES
     ExtAddress "MQ-CQ-14" Error "a queue entry leads to no unit of its extension"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: until then a filter lets the message pass"
     ExtUnit "MQ-CQ-15" Error "bytes of a queue's extension that are no unit"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: until then a filter lets the messages pass whose units are behind"
-    ExtTags "MQ-CQ-16" Error "a unit of a queue's extension is another message's"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    ExtTags "MQ-CQ-16" Error "a unit of a queue's extension is another message's" REBUILD_QUEUES
     QueueShifted "MQ-CQ-17" Warning "queue entries lie before the numbers of their messages"
         "none in place: RocketMQ appended where its numbers left a gap, and reads by entry; a consumer commits its last message's own number, and after a restart it may pass over as many messages"
     Ledger "MQ-DL-01" Error "the log is DLedger's, with a head around each record"
         "none needed to run it with DLedger; `mqstore salvage STORE --out OUT` of the folder that is named copies its messages into a new store"
-    DocUndispatched "MQ-DOC-01" Error | Warning "messages are in the log and not in their queues, so that consumers never get them"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    DocUndispatched "MQ-DOC-01" Error | Warning "messages are in the log and not in their queues, so that consumers never get them" REBUILD_QUEUES
     DocIndexDoomed "MQ-DOC-02" Warning "the next start of RocketMQ destroys index files that are newer than the checkpoint"
         "`mqstore recover STORE --apply`: the store is closed cleanly, and the files stay"
-    DocIndexLacks "MQ-DOC-03" Error | Warning "the index lacks keys of messages, so that key queries of RocketMQ do not find them"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    DocQueueOrder "MQ-DOC-04" Error "a queue has gaps, or its entries are out of order"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    DocQueueWrong "MQ-DOC-05" Error | Warning "entries of a queue lead to the wrong bytes"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    DocEmptyLast "MQ-DOC-06" Error | Info "the last file of a queue is empty: RocketMQ does not start, or counts an entry that is none"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    DocIndexLacks "MQ-DOC-03" Error | Warning "the index lacks keys of messages, so that key queries of RocketMQ do not find them" REBUILD_INDEX
+    DocQueueOrder "MQ-DOC-04" Error "a queue has gaps, or its entries are out of order" REBUILD_QUEUES
+    DocQueueWrong "MQ-DOC-05" Error | Warning "entries of a queue lead to the wrong bytes" REBUILD_QUEUES
+    DocEmptyLast "MQ-DOC-06" Error | Info "the last file of a queue is empty: RocketMQ does not start, or counts an entry that is none" REBUILD_QUEUES
     DocSlowStart "MQ-DOC-07" Warning "the store was not closed, and the next start of RocketMQ reads much of it again"
         "`mqstore recover STORE --apply`: it recovers beforehand, while no broker waits for it"
     DocKeyCollision "MQ-DOC-08" Info "the index cannot tell some keys apart, so that key queries of RocketMQ give messages of others"
@@ -180,46 +171,33 @@ codes! {
         "`mqstore recover STORE --apply`, or the next opening for writing"
     InUse "MQ-FS-08" Info "a process writes to the store"
         "none needed; look again when it has stopped to see what only a stopped store shows"
-    QueueFileEmpty "MQ-FS-09" Error "the last file of a queue has no entry: RocketMQ does not start, or counts one that is none"
-        "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    QueueFileEmpty "MQ-FS-09" Error "the last file of a queue has no entry: RocketMQ does not start, or counts one that is none" REBUILD_QUEUES
     FileTwin "MQ-FS-10" Error "two folders of the log have a file of one name"
         "where one of them lacks no byte of the other, `mv` moves the other out of the folder; else nothing says which is the log's: put away the wrong one, or `mqstore salvage STORE --out OUT` copies the messages of both"
-    IndexUnusable "MQ-IX-01" Error | Info "an index file cannot be used"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexHeader "MQ-IX-02" Error "the header of an index file contradicts its entries"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexSlot "MQ-IX-03" Error "an index slot names the wrong entry, so keys are not found"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexChain "MQ-IX-04" Error "an index chain is broken, so keys are not found"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexNowhere "MQ-IX-05" Warning "an index entry leads to no message"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexOther "MQ-IX-06" Error "an index entry leads to a message without its key"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexMissing "MQ-IX-07" Error | Warning "keys of messages are not in the index"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
+    IndexUnusable "MQ-IX-01" Error | Info "an index file cannot be used" REBUILD_INDEX
+    IndexHeader "MQ-IX-02" Error "the header of an index file contradicts its entries" REBUILD_INDEX
+    IndexSlot "MQ-IX-03" Error "an index slot names the wrong entry, so keys are not found" REBUILD_INDEX
+    IndexChain "MQ-IX-04" Error "an index chain is broken, so keys are not found" REBUILD_INDEX
+    IndexNowhere "MQ-IX-05" Warning "an index entry leads to no message" REBUILD_INDEX
+    IndexOther "MQ-IX-06" Error "an index entry leads to a message without its key" REBUILD_INDEX
+    IndexMissing "MQ-IX-07" Error | Warning "keys of messages are not in the index" REBUILD_INDEX
     IndexTail "MQ-IX-08" Warning | Info "the index does not reach the newest messages"
         "`mqstore recover STORE --apply`, or the next opening for writing, adds them"
-    IndexEntry "MQ-IX-09" Error "an index entry holds what cannot be"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexTime "MQ-IX-10" Warning "an index entry has another time than its message"
-        "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
+    IndexEntry "MQ-IX-09" Error "an index entry holds what cannot be" REBUILD_INDEX
+    IndexTime "MQ-IX-10" Warning "an index entry has another time than its message" REBUILD_INDEX
     IndexLayout "MQ-IX-11" Warning | Info "how many slots and entries the index files have cannot be told"
         "`mqstore rebuild STORE --what index --apply --config FILE`, where FILE is the broker's broker.conf, or one with maxHashSlotNum and maxIndexNum as it has them (5000000 and 20000000 where its own names none); a sound index needs only that the file is given to each command"
     IndexTags "MQ-IX-12" Info "tags of messages have no entry in an index that has such entries, so RocketMQ's queries by tag do not find them"
         "none needed: RocketMQ 5.3 wrote that stretch; `mqstore rebuild STORE --what index --apply` gives it the entries"
-    LogFrame "MQ-LOG-01" Error "bytes that are no message"
-        "`mqstore salvage STORE --out OUT` copies out what is whole; `mqstore recover STORE --apply --drop-beyond` ends the log there"
+    LogFrame "MQ-LOG-01" Error "bytes that are no message" SALVAGE
     LogBody "MQ-LOG-02" Error "a message's body is not the one that was stored"
         "`mqstore salvage STORE --out OUT` copies out all the others; this body is lost unless a replica has it"
     LogProperties "MQ-LOG-03" Error "a message is not the one that was stored, by its property checksum"
         "`mqstore salvage STORE --out OUT` copies out all the others; this message is lost unless a replica has it"
     LogPlace "MQ-LOG-04" Error "a message names another place than the one where it lies"
         "`mqstore salvage STORE --out OUT` copies it out; `mqstore recover STORE --apply --drop-beyond` ends the log there"
-    LogBlank "MQ-LOG-05" Error "a blank does not end where its file does"
-        "`mqstore salvage STORE --out OUT` copies out what is whole; `mqstore recover STORE --apply --drop-beyond` ends the log there"
-    LogHole "MQ-LOG-06" Error "zeros where a message should be"
-        "`mqstore salvage STORE --out OUT` copies out what is whole; `mqstore recover STORE --apply --drop-beyond` ends the log there"
+    LogBlank "MQ-LOG-05" Error "a blank does not end where its file does" SALVAGE
+    LogHole "MQ-LOG-06" Error "zeros where a message should be" SALVAGE
     LogRemains "MQ-LOG-07" Warning "remains of an earlier log lie behind the end"
         "`mqstore recover STORE --apply` keeps them aside and zeroes them; RocketMQ may take them for messages again"
     LogTail "MQ-LOG-08" Warning | Info "the log breaks off in what was never flushed"
