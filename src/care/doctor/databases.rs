@@ -99,20 +99,20 @@ fn diagnoses(
         if found.severity == Severity::Info {
             continue;
         }
-        let at = diagnoses.iter().position(|known| known.code == found.code);
-        let known = at.map(|at| diagnoses.remove(at));
-        let mut evidence = known.map_or_else(Vec::new, |known| known.evidence);
-        let path = found.path.display();
-        evidence.push(format!("{path}: expected {}, found {}", found.expected, found.found));
+        let (code, severity, path) = (found.code, found.severity, found.path.display());
+        let line = format!("{path}: expected {}, found {}", found.expected, found.found);
         let is_queues = found.path.as_os_str().as_encoded_bytes().starts_with(b"consumequeue");
-        let diagnosis = Diagnosis {
-            code: found.code,
-            severity: found.severity,
-            evidence,
-            cure: cure.clone().filter(|_| is_queues),
-            follows: Vec::new(),
-        };
-        diagnoses.insert(at.unwrap_or(diagnoses.len()), diagnosis);
+        let cure = cure.clone().filter(|_| is_queues);
+        match diagnoses.iter_mut().find(|known| known.code == code) {
+            Some(known) => {
+                known.evidence.push(line);
+                (known.severity, known.cure) = (severity, cure);
+            }
+            None => {
+                let (evidence, follows) = (vec![line], Vec::new());
+                diagnoses.push(Diagnosis { code, severity, evidence, cure, follows });
+            }
+        }
     }
     Ok(diagnoses)
 }

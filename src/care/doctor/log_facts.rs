@@ -72,6 +72,12 @@ pub(super) struct LogFacts {
     pub(super) end: u64,
 }
 
+impl LogFacts {
+    fn add_gap(&mut self, from: u64, to: u64) {
+        self.gaps.push(Gap { from, to, after_ms: self.last_ms, before_ms: None });
+    }
+}
+
 pub(super) fn read(
     log: &CommitLog,
     queue_file_size: u64,
@@ -88,14 +94,13 @@ pub(super) fn read(
     };
     let (begin, log_end) = (log.min_offset(), log.end_offset());
     let mut reported = begin;
-    let (mut last_ms, mut end) = (None, begin);
-    let mut is_open = false;
+    let (mut end, mut is_open) = (begin, false);
     let mut scanner = Scanner::new(log, begin, log_end, true);
     scanner.each(log_end, Resync::Anywhere, |range, item| {
         end = range.end;
         match item {
             Item::Record(view, _) => {
-                last_ms = Some(view.store_timestamp_ms());
+                facts.found.last_ms = Some(view.store_timestamp_ms());
                 facts.found.end = end;
                 facts.found.messages += 1;
                 facts.read(&DispatchRequest::of(view));
@@ -107,14 +112,13 @@ pub(super) fn read(
                     batch_topics.insert(view.topic().into());
                 }
                 if let Some(gap) = facts.found.gaps.last_mut().filter(|_| is_open) {
-                    gap.before_ms = last_ms;
+                    gap.before_ms = facts.found.last_ms;
                 }
                 is_open = false;
             }
             Item::Blank => facts.found.end = end,
             Item::Damage(_) if facts.found.gaps.len() < MOST_GAPS => {
-                let gap = Gap { from: range.start, to: end, after_ms: last_ms, before_ms: None };
-                facts.found.gaps.push(gap);
+                facts.found.add_gap(range.start, end);
                 is_open = true;
             }
             Item::Damage(_) => {}
@@ -127,10 +131,9 @@ pub(super) fn read(
         }
         Ok(Flow::Continue)
     })?;
-    facts.found.last_ms = last_ms;
     let to = log.run().end_offset().unwrap_or(end);
     if end < to {
-        facts.found.gaps.push(Gap { from: end, to, after_ms: last_ms, before_ms: None });
+        facts.found.add_gap(end, to);
     }
     Ok(facts.found)
 }

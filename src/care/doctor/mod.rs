@@ -3,7 +3,6 @@
 
 mod cure;
 mod databases;
-mod groups;
 mod log_facts;
 mod losses;
 mod missing_parts;
@@ -16,9 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::cure::Words;
-pub use self::groups::{Fate, GroupFate};
 use self::log_facts::LogFacts;
-pub use self::losses::{Lost, LostInQueue};
+pub use self::losses::{Fate, GroupFate, Lost, LostInQueue};
 use self::verdict::{Barred, Cause, MOST_EVIDENCE, not_readable};
 pub use self::verdict::{Diagnosis, Verdict, next_start, swap_commands};
 use super::broker::{self, NextStart, foresee};
@@ -174,11 +172,11 @@ fn doctor_at_rest(
             lost.from_ms = [lost.from_ms, facts.last_ms].into_iter().flatten().min();
             lost.to_ms = lost.to_ms.max(newest.filter(|newest| Some(*newest) > facts.last_ms));
         }
-        groups = groups::fates(paths, queues, &lost, missing, start.crashed);
+        groups = losses::fates(paths, queues, &lost, missing, start.crashed);
         let is_wrong = |found: &&mut Diagnosis| {
             matches!(found.code, Code::OffsetBeyond | Code::OffsetNegative)
         };
-        if groups::backup_helps(paths, queues) {
+        if losses::backup_helps(paths, queues) {
             for found in diagnoses.iter_mut().filter(is_wrong) {
                 found.cure = cure::fill(cure::TO_BACKUP, path, &Words::default());
             }

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::groups::GroupFate;
-use super::losses::Lost;
+use super::losses::{GroupFate, Lost};
 use crate::care::broker::{self, NextStart};
 use crate::care::finding::{Code, Finding, Severity};
+use crate::care::rocksdb;
 use crate::care::verify::{Level, VerifyOptions, VerifyReport, verify_on};
 use crate::config::StoreConfig;
 use crate::error::{Result, quoted};
@@ -182,7 +182,6 @@ const CARRIED: [&str; 6] = [
     "config/metadata",
     "config/rdb",
 ];
-const DATABASES: [&str; 2] = ["consumequeue", "consumequeue_rocksdb"];
 
 pub(super) fn commands(
     paths: &StorePaths,
@@ -308,7 +307,7 @@ pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<
         }
     }
     let is_database = |dir: &str| inventory::is_database(storage, &store.join(dir));
-    if DATABASES.iter().any(|dir| is_database(dir).unwrap_or(false)) {
+    if rocksdb::QUEUES.iter().any(|dir| is_database(dir).unwrap_or(false)) {
         let (store, guard) = (quoted(store)?, only_with(&old)?);
         commands.push(format!("{guard}mqstore convert {store} --queues rocksdb --apply"));
     }
@@ -323,22 +322,18 @@ fn only_with(dir: &Path) -> Option<String> {
 const DONE: [&[u8]; 2] = [b".restored", ENDED.as_bytes()];
 
 pub(super) fn quarantined(paths: &StorePaths) -> Result<Vec<PathBuf>> {
-    let list = |dir: &Path| paths.storage.list_if_there(dir).map(Option::unwrap_or_default);
-    let dir = paths.quarantine();
-    let mut found = Vec::new();
+    let (dir, mut found) = (paths.quarantine(), Vec::new());
     if !matches!(paths.storage.kind(&dir), Ok(Some(FileKind::Directory))) {
         return Ok(found);
     }
-    for entry in list(&dir)?.into_iter().filter(|entry| entry.kind == FileKind::Directory) {
-        let dir = dir.join(entry.name);
+    for dir in paths.storage.folders_in(&dir)? {
         let of_log = |entry: &DirEntry| entry.name.as_encoded_bytes().starts_with(b"commitlog-");
         let name = dir.as_os_str().as_encoded_bytes();
         let is_done = DONE.iter().any(|done| name.ends_with(done));
-        if !is_done && list(&dir)?.iter().any(of_log) {
+        if !is_done && inventory::list(paths.storage(), &dir)?.iter().any(of_log) {
             found.push(dir);
         }
     }
-    found.sort();
     Ok(found)
 }
 
