@@ -145,7 +145,7 @@ pub fn salvage(
         tell(2, transfer.bytes)
     })?;
     report.in_place = Some(transfer.in_place);
-    transfer.finish()?;
+    transfer.finish(&[])?;
     let _ = progress(total, total);
     Ok(report)
 }

@@ -145,8 +145,7 @@ pub fn copy(
         }
     }
     report.deleted_topics.sort_unstable();
-    transfer.delete_topics(report.deleted_topics.clone());
-    transfer.finish()?;
+    transfer.finish(&report.deleted_topics)?;
     Ok(report)
 }
 

@@ -141,15 +141,11 @@ impl Transfer {
         Ok(())
     }
 
-    /// Their messages get neither queues nor an entry in the table.
-    pub fn delete_topics(&mut self, topics: Vec<String>) {
-        let is_other = |topic: &[u8]| !topics.iter().any(|name| name.as_bytes() == topic);
+    /// Finishes the store; offset tables get the new numbers. Messages of `deleted` topics get
+    /// neither queues nor an entry in the table.
+    pub fn finish(mut self, deleted: &[String]) -> Result<()> {
+        let is_other = |topic: &[u8]| !deleted.iter().any(|name| name.as_bytes() == topic);
         self.numbering.batch_topics.retain(|topic, _| is_other(topic));
-        self.new.delete_topics(topics);
-    }
-
-    /// Finishes the store; offset tables get the new numbers.
-    pub fn finish(mut self) -> Result<()> {
         if self.numbering.more_queues {
             let config = &mut self.new.config;
             (config.enable_lmq, config.enable_multi_dispatch) = (true, true);
@@ -162,7 +158,7 @@ impl Transfer {
                 moved_delays(bytes, &self.numbering)?;
             }
         }
-        self.new.finish(&self.files)
+        self.new.finish(&self.files, deleted)
     }
 }
 

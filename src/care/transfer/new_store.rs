@@ -24,8 +24,6 @@ pub struct NewStore {
     staging: PathBuf,
     storage: Arc<dyn Storage>,
     pub(super) config: StoreConfig,
-    file_size: u64,
-    deleted: Vec<String>,
     /// `None` once the log is closed.
     writing: Option<(Arc<CommitLog>, LogWriter)>,
     finished: bool,
@@ -53,16 +51,8 @@ impl NewStore {
         config.mapped_file_size_commit_log = Some(file_size);
         let staging = free_name(&*storage, out)?;
         storage.create_outside(&staging, None).map_err(Error::io("create", &staging))?;
-        let mut new = Self {
-            out: out.to_owned(),
-            staging,
-            storage,
-            config,
-            file_size,
-            deleted: Vec::new(),
-            writing: None,
-            finished: false,
-        };
+        let mut new =
+            Self { out: out.to_owned(), staging, storage, config, writing: None, finished: false };
         let folder = new.staging.join(paths::COMMIT_LOG);
         new.storage.create_dir(&folder).map_err(Error::io("create", &folder))?;
         let (storage, dirs) = (Arc::clone(&new.storage), vec![folder]);
@@ -79,12 +69,12 @@ impl NewStore {
             Error::illegal("message", reason)
         })?;
         let size = record.encoded_size();
-        let limit = self.file_size.saturating_sub(BLANK_LEN as u64);
+        let Some((_, writer)) = &mut self.writing else { return Err(Error::Closed) };
+        let limit = writer.file_size().saturating_sub(BLANK_LEN as u64);
         if size as u64 > limit {
             let reason = format!("{size} bytes, a file of the log has room for {limit}");
             return Err(Error::beyond("message", Some(limit), reason));
         }
-        let Some((_, writer)) = &mut self.writing else { return Err(Error::Closed) };
         let (at, window) = writer.window(size)?;
         let physical_offset = at.stored();
         Record { physical_offset, ..*record }.encode_into(window);
@@ -92,16 +82,12 @@ impl NewStore {
         Ok(at.get())
     }
 
-    /// Marks topics as deleted: messages in the log, no queues.
-    pub fn delete_topics(&mut self, topics: Vec<String>) {
-        self.deleted = topics;
-    }
-
-    /// Flushes the log, builds queues and index, and renames the store.
+    /// Flushes the log, builds queues and index, and renames the store. Messages of `deleted` topics
+    /// are in the log alone.
     ///
     /// # Errors
     /// [`Error::Io`]; the name is unused then.
-    pub fn finish(mut self, config_files: &[ConfigFile]) -> Result<()> {
+    pub fn finish(mut self, config_files: &[ConfigFile], deleted: &[String]) -> Result<()> {
         if let Some((log, mut writer)) = self.writing.take() {
             writer.release();
             log.flush(log.end_offset(), None)?;
@@ -117,7 +103,7 @@ impl NewStore {
         let (config, clock) = (self.config.clone(), Arc::new(SystemClock));
         let (dir, mode) = (&self.staging, OpenMode::Create);
         MessageStore::open_with(dir, mode, config, Arc::clone(&storage), clock)?.close()?;
-        delete_topics(&paths, config_files, &self.deleted)?;
+        delete_topics(&paths, config_files, deleted)?;
         storage.rename(&self.staging, &self.out).map_err(Error::io("rename", &self.out))?;
         self.finished = true;
         let above = parent(&self.out);

@@ -132,7 +132,7 @@ pub(crate) fn import_messages<'py>(
         })?;
     }
     let answer = (transfer.messages, transfer.bytes, transfer.stand_ins, transfer.in_place);
-    py.detach(|| transfer.finish())?;
+    py.detach(|| transfer.finish(&[]))?;
     Ok(answer)
 }
 
