@@ -32,14 +32,6 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.meter.is_cancelled()
-    }
-
-    pub(crate) fn advance(&self, bytes: u64) {
-        self.meter.advance(bytes);
-    }
-
     pub(crate) fn list(&self, dir: &Path) -> Vec<DirEntry> {
         self.paths.storage.list_if_there(dir).map(Option::unwrap_or_default).unwrap_or_else(
             |error| {

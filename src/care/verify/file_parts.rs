@@ -50,7 +50,7 @@ pub(crate) fn walk_all(
     let mut walks: Vec<FileWalk> = Vec::new();
     let mut is_sure = true;
     let all_count = read_in_parts(&parts, 0, false, cx.threads, &dir, read, |_, walk| {
-        if cx.is_cancelled() {
+        if cx.meter.is_cancelled() {
             return Ok(None);
         }
         let joined = match walks.pop_if(|before| before.goes_on()) {
@@ -144,7 +144,7 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
         let damaged_to = match &walk.how {
             FileEnd::Blank | FileEnd::Whole => None,
             _ if walk.failed => Some(file_end),
-            FileEnd::Nothing if is_last || short || cx.is_cancelled() => None,
+            FileEnd::Nothing if is_last || short || cx.meter.is_cancelled() => None,
             FileEnd::Nothing | FileEnd::Bad(_)
                 if !is_last
                     && cx.state == State::InUse

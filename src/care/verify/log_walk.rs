@@ -90,16 +90,13 @@ pub(crate) fn walk<'a>(
     let (mut reader, first, index) = match begun {
         Ok(Some(begun)) => begun,
         Ok(None) => return None,
+        Err(error) if error.is_not_found() && !begins => return None,
         Err(error) => {
             // Retention is no fault.
-            let is_gone = error.is_not_found();
-            if is_gone && !begins {
-                return None;
-            }
-            if !is_gone {
+            if !error.is_not_found() {
                 cx.error(&file.path, error);
             }
-            cx.advance(to - from);
+            cx.meter.advance(to - from);
             return Some((from, FileWalk { failed: true, ..FileWalk::default() }));
         }
     };
@@ -142,7 +139,7 @@ pub(crate) fn walk<'a>(
     if let Err(error) = walk.finish(base.saturating_add(end)) {
         cx.error(&file.path, error);
     }
-    cx.advance(done.saturating_sub(walk.reported));
+    cx.meter.advance(done.saturating_sub(walk.reported));
     Some((first, walk.result))
 }
 
@@ -172,9 +169,9 @@ impl Visitor for RecordCheck<'_> {
         let end = at + u64::from(record.size);
         (self.result.end, self.result.last) = (end, Some(at));
         if end - self.reported >= STEP {
-            self.cx.advance(end - self.reported);
+            self.cx.meter.advance(end - self.reported);
             self.reported = end;
-            if self.cx.is_cancelled() {
+            if self.cx.meter.is_cancelled() {
                 return Ok(Flow::Stop);
             }
         }
@@ -195,20 +192,9 @@ impl Visitor for RecordCheck<'_> {
     }
 
     fn damage(&mut self, damage: &FileDamage, next: u64, stored_ms: Option<i64>) {
-        self.report(damage, next, stored_ms);
-        self.result.end = next;
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.cx.is_cancelled()
-    }
-}
-
-impl RecordCheck<'_> {
-    fn report(&mut self, damage: &FileDamage, next: u64, time: Option<i64>) {
         let unclean = self.cx.state == State::Crashed
             && self.base.saturating_add(damage.at) >= self.cx.durable
-            && time.is_some_and(|time| time > self.cx.flushed_ms);
+            && stored_ms.is_some_and(|time| time > self.cx.flushed_ms);
         let code = if unclean { Code::LogTail } else { code_of(damage.fault) };
         let found = format!(
             "{}; the next message begins {} bytes behind, at physical offset {}",
@@ -224,8 +210,15 @@ impl RecordCheck<'_> {
         } else {
             self.result.forgot = true;
         }
+        self.result.end = next;
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.cx.meter.is_cancelled()
+    }
+}
+
+impl RecordCheck<'_> {
     fn add(&self, code: Code, at: u64, error: &FormatError, found: String) {
         let offset = at.saturating_add(error.position as u64);
         let expected = error.expected.clone();

@@ -289,7 +289,7 @@ fn conclude(
 ) -> Result<VerifyReport> {
     let Prepared { log, queues, tables, checkpoint } = known;
     let joined = file_parts::join(&cx, log, listed, walks);
-    if cx.full && !cx.is_cancelled() {
+    if cx.full && !cx.meter.is_cancelled() {
         let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
@@ -316,7 +316,7 @@ fn conclude(
             cx.findings.add(Code::LogEmpty, &log.dir(), None, expected, "an empty folder");
         }
     }
-    if joined.walked.log_end < cx.durable && !cx.is_cancelled() {
+    if joined.walked.log_end < cx.durable && !cx.meter.is_cancelled() {
         let expected = format!("a log that reaches {}, which was durable", cx.durable);
         let found = format!("one that ends at {}", joined.walked.log_end);
         let (code, path) = (Code::LogShort, cx.paths.mark());
@@ -379,7 +379,7 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
         queue.ext.as_ref().map_or(Ok(()), |ext| queues::entry_check::read_extension(cx, ext))?;
         Ok(entries)
     });
-    cx.advance(queue.bytes());
+    cx.meter.advance(queue.bytes());
     entries.unwrap_or_else(|error| {
         cx.error(&queue.dir(), error);
         0

@@ -321,24 +321,21 @@ fn report_topics_gone(cx: &Context<'_>, queues: &Queues) {
 }
 
 fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
-    let mut known: Option<(&[u8], Option<TopicConfig>)> = None;
-    for queue in &queues.list {
-        if queue.first >= queue.end || is_system(&queue.topic) {
+    let has_entries = |queue: &&Queue| queue.first < queue.end;
+    for of_topic in queues.list.chunk_by(|a, b| a.topic == b.topic) {
+        let mut of_topic = of_topic.iter().filter(has_entries).peekable();
+        let Some(topic) = of_topic.peek().map(|queue| &queue.topic) else { continue };
+        if is_system(topic) {
             continue;
         }
-        if known.as_ref().is_none_or(|(topic, _)| **topic != *queue.topic) {
-            let config = std::str::from_utf8(&queue.topic).ok().and_then(|name| topics.get(name));
-            if config.is_none() {
-                report_topic(cx, &queue.topic);
-            }
-            known = Some((&queue.topic, config));
-        }
-        if let Some((_, Some(config))) = &known
-            && queue.id >= config.read_queue_nums
-            // No number of queues exceeds the highest queue.
-            && queue.id < i32::MAX
-        {
-            let expected = format!("queues below {}, by topics.json", config.read_queue_nums);
+        let config = std::str::from_utf8(topic).ok().and_then(|name| topics.get(name));
+        let Some(TopicConfig { read_queue_nums: most, .. }) = config else {
+            report_topic(cx, topic);
+            continue;
+        };
+        // No number of queues exceeds the highest queue.
+        for queue in of_topic.filter(|queue| queue.id >= most && queue.id < i32::MAX) {
+            let expected = format!("queues below {most}, by topics.json");
             let found = format!("queue {} with {} entries", queue.id, queue.end - queue.first);
             cx.findings.add(Code::ConfigQueues, &queue.dir(), None, expected, found);
         }

@@ -139,13 +139,19 @@ impl<'a> IndexCheck<'a> {
             reach: Reach::default(),
         };
         let start = saturating_i64(start);
-        check.at = index.files.partition_point(|state| state.last < start);
-        if let (Some(state), Some(run)) = (index.files.get(check.at), &index.run) {
+        check.go_to(index.files.partition_point(|state| state.last < start), start)?;
+        Ok(check)
+    }
+
+    /// Goes to a file, and there to its first entry at or behind `start`.
+    fn go_to(&mut self, file: usize, start: i64) -> Result<()> {
+        (self.at, self.entries) = (file, None);
+        if let (Some(state), Some(run)) = (self.index.files.get(file), &self.index.run) {
             let open = run.open(&state.file)?;
             let number = if state.first >= start { 1 } else { open.first_entry_from(start)? };
-            check.entries = Some(Entries::new(state, open, number));
+            self.entries = Some(Entries::new(state, open, number));
         }
-        Ok(check)
+        Ok(())
     }
 
     #[inline]
@@ -155,18 +161,14 @@ impl<'a> IndexCheck<'a> {
             if let Some(head) = entries.head()? {
                 return Ok(Some(head));
             }
-            self.at += 1;
-            self.entries = match (self.index.files.get(self.at), &self.index.run) {
-                (Some(state), Some(run)) => Some(Entries::new(state, run.open(&state.file)?, 1)),
-                _ => None,
-            };
+            self.go_to(self.at + 1, i64::MIN)?;
         }
     }
 
     #[inline]
     fn advance(&mut self) {
         if let Some(entries) = &mut self.entries {
-            entries.advance();
+            entries.records.pass(1);
         }
     }
 
@@ -323,7 +325,7 @@ impl<'a> IndexCheck<'a> {
     pub(crate) fn finish(&mut self, end: u64) -> Result<()> {
         let end = saturating_i64(end);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {
-            if self.cx.is_cancelled() {
+            if self.cx.meter.is_cancelled() {
                 return Ok(());
             }
             self.astray(number, &entry)?;
@@ -387,16 +389,10 @@ struct TagRuns(Vec<TagRun>);
 impl TagRuns {
     #[inline]
     fn add(&mut self, at: i64, has_entries: bool) {
-        match self.0.last_mut() {
-            Some(last) if last.has_entries == has_entries => {
-                last.messages += 1;
-                last.last = at;
-            }
-            _ => self.push(TagRun { has_entries, messages: 1, first: at, last: at }),
-        }
+        self.push(TagRun { has_entries, messages: 1, first: at, last: at });
     }
 
-    #[cold]
+    #[inline]
     fn push(&mut self, run: TagRun) {
         let is_full = self.0.len() >= MOST_RUNS;
         match self.0.last_mut() {

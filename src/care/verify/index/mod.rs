@@ -175,7 +175,7 @@ impl Index {
             let mut before = i64::MIN;
             let mut misplaced = None;
             while let Some((number, entry)) = entries.head()? {
-                entries.advance();
+                entries.records.pass(1);
                 let at = u64::try_from(entry.physical_offset).ok();
                 if at.is_some_and(|at| at < walked.log_start) {
                     continue;
@@ -285,11 +285,6 @@ impl Entries {
     pub(crate) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
         let raw = self.records.head()?;
         Ok(raw.map(|raw| (self.count - self.records.left(), IndexEntry::decode(&raw))))
-    }
-
-    #[inline]
-    pub(crate) fn advance(&mut self) {
-        self.records.pass(1);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks the entries and the extension of a queue by themselves, and with the log where the walk left
 //! some unmatched.
 
-use super::{Entries, Queue, ReadEntry, each_block, is_of, is_range, tags_code};
+use super::{Entries, Queue, each_block, is_of, is_range, tags_code};
 use crate::care::finding::{Code, Graded, Severity};
 use crate::care::verify::context::{Context, State, Walked};
 use crate::error::{Error, Result};
@@ -63,7 +63,7 @@ struct Structure<'a> {
 impl Structure<'_> {
     fn take_block(&mut self, entries: &Entries) {
         if entries.bytes.is_empty() {
-            self.take(entries.first, &ReadEntry::Empty);
+            self.take(entries.first, None);
         }
         let mut at = 0;
         loop {
@@ -72,7 +72,7 @@ impl Structure<'_> {
                 Some(_) => entries.zeros(at),
             };
             let Some(entry) = entries.entry(at) else { return };
-            self.take(entries.first + at as i64, &entry); // of a block
+            self.take(entries.first + at as i64, entry); // of a block
             at += 1;
         }
     }
@@ -101,23 +101,21 @@ impl Structure<'_> {
         passed
     }
 
-    fn take(&mut self, position: i64, entry: &ReadEntry) {
+    fn take(&mut self, position: i64, entry: Option<CqUnit>) {
         if self.is_plain {
             self.first.get_or_insert(position);
         }
-        let unit = match entry {
-            ReadEntry::Empty => {
-                self.empty.get_or_insert(position);
-                return;
-            }
-            ReadEntry::Blank if self.last.is_none() => return,
-            ReadEntry::Blank => {
+        let Some(unit) = entry else {
+            self.empty.get_or_insert(position);
+            return;
+        };
+        if self.is_plain && unit.is_pre_blank() {
+            if self.last.is_some() {
                 self.blanks.get_or_insert(position);
                 self.end = Some(position.saturating_add(1));
-                return;
             }
-            ReadEntry::Entry(unit) | ReadEntry::Impossible(unit) => unit,
-        };
+            return;
+        }
         if let Some(from) = self.empty.take() {
             let found = format!("zeros up to entry {position}, which is there");
             self.add(Code::QueueHole, from, format!("entry {from}"), found);
@@ -129,8 +127,8 @@ impl Structure<'_> {
         if self.is_plain {
             self.end = Some(unit.end());
         }
-        let CqUnit { number, count, physical_offset, store_size, .. } = *unit;
-        if let ReadEntry::Impossible(_) = entry {
+        let CqUnit { number, count, physical_offset, store_size, .. } = unit;
+        if !unit.is_valid() {
             let mut found =
                 format!("entry {position} with offset {physical_offset}, size {store_size}");
             let mut expected = "an offset of 0 or more, a size above 0";
@@ -160,7 +158,7 @@ impl Structure<'_> {
         }
         self.first.get_or_insert(number);
         self.end = Some(unit.end());
-        self.last = Some(*unit);
+        self.last = Some(unit);
     }
 
     fn finish(&self) {
@@ -194,10 +192,12 @@ pub(crate) fn check_entries(
     walked: &Walked,
 ) -> Result<()> {
     let mut buffer = Vec::new();
-    let mut check = |(position, entry)| {
-        let ReadEntry::Entry(unit) = entry else { return Ok(()) };
+    let mut check = |(position, entry): (i64, Option<CqUnit>)| {
+        let is_plain = queue.kind() == QueueKind::Plain;
+        let is_entry = |unit: &CqUnit| unit.is_valid() && !(is_plain && unit.is_pre_blank());
+        let Some(unit) = entry.filter(is_entry) else { return Ok(()) };
         let Ok(at) = u64::try_from(unit.physical_offset) else { return Ok(()) };
-        let is_behind = queue.kind() == QueueKind::Plain && position >= queue.end;
+        let is_behind = is_plain && position >= queue.end;
         if is_behind || at < walked.log_start || walked.is_damaged(at) {
             return Ok(());
         }
@@ -285,7 +285,7 @@ pub(crate) fn read_extension(cx: &Context<'_>, run: &FileRun) -> Result<()> {
         };
         let len = file.len.min(run.file_size());
         let (mut position, mut begins, mut filled) = (0_u64, 0_u64, 0_usize);
-        while position < len && !cx.is_cancelled() {
+        while position < len && !cx.meter.is_cancelled() {
             let mut at = to_usize(position - begins);
             if at.saturating_add(MAX_UNIT_LEN) > filled {
                 let room = to_usize(len - position).min(BLOCK);

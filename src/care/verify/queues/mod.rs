@@ -316,7 +316,8 @@ impl Entries {
         first_nonzero(rest).unwrap_or(rest.len()) / self.kind.entry_len()
     }
 
-    pub(crate) fn entry(&self, at: usize) -> Option<ReadEntry> {
+    /// An entry, within it `None` for zeros alone.
+    pub(crate) fn entry(&self, at: usize) -> Option<Option<CqUnit>> {
         let len = self.kind.entry_len();
         let bytes = self.bytes.get(at.checked_mul(len)?..)?.get(..len)?;
         let unit = match self.kind {
@@ -326,12 +327,7 @@ impl Entries {
             }
             QueueKind::Batch => CqUnit::batch(BatchQueueEntry::decode(bytes.first_chunk()?)),
         };
-        Some(match self.kind {
-            QueueKind::Plain if unit.is_pre_blank() => ReadEntry::Blank,
-            _ if unit.is_valid() => ReadEntry::Entry(unit),
-            _ if EMPTY.starts_with(bytes) => ReadEntry::Empty,
-            _ => ReadEntry::Impossible(unit),
-        })
+        Some((!EMPTY.starts_with(bytes)).then_some(unit))
     }
 }
 
@@ -375,19 +371,12 @@ pub(crate) fn each_block(
             }
             take(&block)?;
             position += block.bytes.len() as u64;
-            if cx.is_cancelled() {
+            if cx.meter.is_cancelled() {
                 return Ok(());
             }
         }
     }
     Ok(())
-}
-
-pub(crate) enum ReadEntry {
-    Entry(CqUnit),
-    Blank,
-    Empty,
-    Impossible(CqUnit),
 }
 
 #[inline]
