@@ -2,7 +2,7 @@
 //! opens it for writing.
 //!
 //! Open the folder of your command; `finding.rs` has every code. Shared: `meter.rs` runs long work
-//! with progress, `pass.rs` walks over all messages, `topics.rs` lists topics.
+//! with progress and walks over all messages, `topics.rs` knows a broker's own topics.
 
 pub mod broker;
 pub mod doctor;

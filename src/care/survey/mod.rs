@@ -96,7 +96,7 @@ pub fn survey(
 #[derive(Default)]
 struct Counts {
     ids: HashMap<Box<[u8]>, usize>,
-    topics: Vec<Totals>,
+    topics: Vec<(Box<[u8]>, Totals)>,
     others: Totals,
     cells: HashMap<(i64, usize), (u64, u64)>,
     level: usize,
@@ -107,13 +107,14 @@ impl Counts {
         let id = match self.ids.get(topic) {
             Some(id) => *id,
             None if self.topics.len() < MOST_TOPICS => {
-                self.topics.push(Totals::default());
+                self.topics.push((topic.into(), Totals::default()));
                 self.ids.insert(topic.into(), self.topics.len() - 1);
                 self.topics.len() - 1
             }
             None => MOST_TOPICS,
         };
-        self.topics.get_mut(id).unwrap_or(&mut self.others).add(size, time_ms);
+        let totals = self.topics.get_mut(id).map_or(&mut self.others, |(_, totals)| totals);
+        totals.add(size, time_ms);
         self.count(time_ms, id, (1, size.into()));
         while self.cells.len() > MOST_CELLS && self.level + 1 < STEPS_MS.len() {
             self.level += 1;
@@ -130,24 +131,19 @@ impl Counts {
     }
 
     fn finish(self, latency: Latency, skipped: Skipped) -> Survey {
-        let mut order: Vec<_> = self.ids.into_iter().collect();
-        let bytes = |id: usize| self.topics.get(id).map_or(0, |totals| totals.bytes);
-        order.sort_unstable_by(|a, b| bytes(b.1).cmp(&bytes(a.1)).then_with(|| a.0.cmp(&b.0)));
+        let mut order: Vec<_> = self.topics.into_iter().enumerate().collect();
+        order.sort_unstable_by(|(_, a), (_, b)| {
+            b.1.bytes.cmp(&a.1.bytes).then_with(|| a.0.cmp(&b.0))
+        });
         let mut places = vec![order.len(); MOST_TOPICS + 1];
-        let mut topics = Vec::with_capacity(order.len());
-        for (place, (name, id)) in order.into_iter().enumerate() {
-            if let (Some(slot), Some(totals)) = (places.get_mut(id), self.topics.get(id)) {
-                *slot = place;
-                topics.push((name, *totals));
-            }
-        }
-        let others = topics.len();
+        order.iter().enumerate().for_each(|(place, (id, _))| places[*id] = place);
+        let topics = order.into_iter().map(|(_, topic)| topic).collect();
         let mut cells: Vec<_> = self
             .cells
             .into_iter()
             .map(|((begin_ms, id), (messages, bytes))| Cell {
                 begin_ms,
-                topic: places.get(id).copied().unwrap_or(others),
+                topic: places[id],
                 messages,
                 bytes,
             })

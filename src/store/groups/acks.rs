@@ -83,27 +83,22 @@ impl AckFile {
         self.file.stat().is_ok_and(|stat| stat.links > 0 && stat.len == self.end)
     }
 
-    /// `None` if the file is of another offset.
+    /// Rows behind the first; `None` if the file is missing or of another offset. The first torn or
+    /// foreign row ends them.
     pub(super) fn rows_behind(
         storage: &dyn Storage,
         path: &Path,
         committed: i64,
     ) -> Result<Option<Vec<Ack>>> {
-        let rows = Self::read(storage, path)?;
-        let of_offset = rows.split_first().filter(|((first, ..), _)| *first == committed);
-        Ok(of_offset.map(|(_, acks)| acks.to_vec()))
-    }
-
-    /// Rows of a file that may be missing; its first torn or foreign row ends them.
-    fn read(storage: &dyn Storage, path: &Path) -> Result<Vec<Ack>> {
-        let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(Vec::new()) };
+        let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(None) };
         let len = file.length().map_err(Error::io("stat", path))?.min(MOST_BYTES);
         let bytes = file.read_most(0, to_usize(len)).map_err(Error::io("read", path))?;
-        let rows = bytes.as_chunks::<ROW>().0.iter().map_while(|row| {
+        let mut rows = bytes.as_chunks::<ROW>().0.iter().map_while(|row| {
             let (numbers, sum) = row.split_last_chunk::<4>()?;
             let is_whole = body_crc(numbers).to_be_bytes() == *sum;
             is_whole.then_some((i64_at(row, 0)?, i64_at(row, 8)?, i64_at(row, 16)?))
         });
-        Ok(rows.collect())
+        let is_of_offset = rows.next().is_some_and(|(first, ..)| first == committed);
+        Ok(is_of_offset.then(|| rows.collect()))
     }
 }

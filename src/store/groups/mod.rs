@@ -111,12 +111,8 @@ impl MessageStore {
     }
 
     fn queues_of(&self, topic: &str) -> Result<Vec<i32>> {
-        let names = self.queue_names()?;
-        Ok(names
-            .iter()
-            .filter(|(name, _)| **name == *topic.as_bytes())
-            .map(|(_, id)| *id)
-            .collect())
+        let names = self.queue_names()?.into_iter();
+        Ok(names.filter(|(name, _)| **name == *topic.as_bytes()).map(|(_, id)| id).collect())
     }
 }
 
