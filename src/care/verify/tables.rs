@@ -244,7 +244,8 @@ fn read_file<T>(
             cx.stray_as(Code::NoRegularFile.at(Severity::Warning), path, kind, "a file");
             return Err(NO_FILE.to_owned());
         }
-        Ok(Some(FileKind::File) | None) | Err(_) => {}
+        Ok(None) => return Err(NO_FILE.to_owned()),
+        Ok(Some(FileKind::File)) | Err(_) => {}
     }
     match config_file::read_json(cx.paths.storage(), path) {
         Ok(None) => Err(NO_FILE.to_owned()),

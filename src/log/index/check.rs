@@ -77,11 +77,11 @@ impl<F: Deref<Target = IndexFile>, const N: usize> Records<F, N> {
         }
         self.block.resize(to_usize(self.left).min(BLOCK_LEN / N) * N, 0);
         let (file, path) = (self.file.file(), self.file.path());
-        let read = file.read_at(&mut self.block, self.position).map_err(Error::io("read", path))?;
-        self.position = self.position.saturating_add(read as u64);
-        self.block.truncate(read / N * N);
+        let read = file.read_at(&mut self.block, self.position).map_err(Error::io("read", path));
+        self.block.truncate(*read.as_ref().unwrap_or(&0) / N * N);
+        self.position = self.position.saturating_add(read? as u64);
         if self.block.is_empty() {
-            let expected = format!("{} more of {N} bytes", std::mem::take(&mut self.left));
+            let expected = format!("{} more of {N} bytes", self.left);
             let (at, kind) = (self.position, CorruptionKind::FileLength);
             return Err(Error::corrupt(path, at, kind, expected, "the end of the file"));
         }
@@ -94,7 +94,8 @@ impl<F: Deref<Target = IndexFile>, const N: usize> Iterator for Records<F, N> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let head = self.head().transpose()?;
-        self.pass(1);
+        // Nothing follows an error.
+        self.pass(if head.is_ok() { 1 } else { to_usize(self.left) });
         Some(head)
     }
 }
