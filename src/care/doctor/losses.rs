@@ -1,4 +1,4 @@
-//! Counts lost messages, queue entries that lead to no whole message, and groups that skip, miss or
+//! Counts lost messages (queue entries that lead to no whole message), and groups that skip, miss or
 //! repeat messages.
 
 use std::collections::BTreeMap;
