@@ -77,6 +77,10 @@ def demo_command(
     Cut into splits it goes through Spark to Parquet, where Spark is installed, and what is there is
     held against the store. A report of the store is made as one page. Then a store that RocketMQ
     itself wrote is opened and asked, where one is given.
+
+    Examples:
+        mqstore demo
+        mqstore demo --messages 20000 --no-spark
     """
     try:
         if folder is not None:

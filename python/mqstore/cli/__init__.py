@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import os
 import sys
+import textwrap
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,6 @@ from click.core import ParameterSource
 
 import mqstore
 from mqstore._names import nearest
-from mqstore.cli.examples import examples_of
 from mqstore.cli.output import OutputClosedError, note, set_paging
 from mqstore.errors import MissingPackageError
 from mqstore.text.zone import set_zone
@@ -29,47 +30,32 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "main"]
 
-# Each command and the module that has it, loaded when it is asked for.
+# Each command, in the order of the help, and the module that has it, loaded when asked for.
 _COMMANDS = {
-    "info": "info",
-    "topics": "queues",
-    "queues": "queues",
-    "groups": "groups",
-    "cat": "messages",
-    "tail": "messages",
-    "get": "messages",
-    "query": "messages",
-    "at": "messages",
-    "why": "fates",
-    "pending": "fates",
-    "resend": "replay",
-    "replay": "replay",
-    "cq": "structures",
-    "index": "structures",
-    "checkpoint": "structures",
-    "config": "info",
-    "verify": "checks",
-    "stats": "stats",
-    "metrics": "stats",
-    "doctor": "checks",
-    "preflight": "preflight",
-    "recover": "upkeep",
-    "rebuild": "upkeep",
-    "convert": "upkeep",
-    "report": "info",
-    "pipeline": "pipeline",
-    "export": "exchange",
-    "import": "exchange",
-    "salvage": "exchange",
-    "copy": "exchange",
-    "diff": "exchange",
-    "clean": "upkeep",
-    "sync": "backup",
-    "snapshots": "backup",
-    "restore": "backup",
-    "prune": "backup",
-    "sql": "sql",
-    "demo": "demo",
+    name: module
+    for module, names in (
+        ("info", "info"),
+        ("queues", "topics queues"),
+        ("groups", "groups"),
+        ("messages", "cat tail get query at"),
+        ("fates", "why pending"),
+        ("replay", "resend replay"),
+        ("structures", "cq index checkpoint"),
+        ("info", "config"),
+        ("checks", "verify"),
+        ("stats", "stats metrics"),
+        ("checks", "doctor"),
+        ("preflight", "preflight"),
+        ("upkeep", "recover rebuild convert"),
+        ("info", "report"),
+        ("pipeline", "pipeline"),
+        ("exchange", "export import salvage copy diff"),
+        ("upkeep", "clean"),
+        ("backup", "sync snapshots restore prune"),
+        ("sql", "sql"),
+        ("demo", "demo"),
+    )
+    for name in names.split()
 }
 
 _ZONE = "mqstore.zone"
@@ -102,8 +88,10 @@ class _Commands(click.Group):
         assert isinstance(found, click.Command)  # noqa: S101 - a slip in the table above
         if found.epilog is None:
             found.params.extend(_common_options())
-            lines = "\n".join(f"  {example}" for example in examples_of(cmd_name))
-            found.epilog = f"\b\nExamples:\n{lines}"
+            # Its examples stand below its options.
+            text = inspect.cleandoc(found.help or "")
+            found.help, _, examples = text.partition("\n\nExamples:\n")
+            found.epilog = f"\b\nExamples:\n{textwrap.indent(textwrap.dedent(examples), '  ')}"
         return found
 
     def resolve_command(

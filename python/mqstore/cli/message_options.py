@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,6 @@ if TYPE_CHECKING:
 def _read_template(text: str) -> str:
     Template(text, MessageView())
     return text
-
-
-def _read_pattern(text: str) -> re.Pattern[bytes]:
-    try:
-        return re.compile(text.encode())
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
 
 
 def _refuse_on_terminal(_ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
@@ -93,17 +85,6 @@ def _form(
         return Decoder(form, protobuf_fields)
     return form or "text"
 
-
-tags_option = option("--tags", "EXPRESSION", 'Only these tags: "paid || refunded".')
-"""``--tags EXPRESSION``."""
-
-grep_option = option(
-    "--grep",
-    "PATTERN",
-    "Only bodies in which this regular expression is found.",
-    type=Parsed("pattern", _read_pattern),
-)
-"""``--grep PATTERN``."""
 
 template_option = option(
     "--format template",

@@ -1,11 +1,10 @@
-"""Options shared by the commands."""
+"""Arguments and options: what a command reads, and in which form it prints."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -106,9 +105,6 @@ def flag(names: str, text: str) -> Decorator:
     return click.option(*names.split(), is_flag=True, help=text)
 
 
-store_argument = click.argument("store", type=click.Path())
-"""``STORE``, the root folder of a store that a command may write to."""
-
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _STORAGE, _VERBOSE = "mqstore.storage_options", "mqstore.verbose"
 _MOMENT = "mqstore.moment"
@@ -188,12 +184,13 @@ def read_argument(name: str = "store", *, has_options: bool = True, **more: Any)
         kept["callback"] = _keep_moment
         at = option("--at", "TIME", "For a backup: the store as it was then.", **kept)
         of = option("--snapshot", "ID", "For a backup: the store as of a snapshot.", **kept)
-        return _storage_option(expose_value=False)(of(at(command)))
+        return storage_option(expose_value=False)(of(at(command)))
 
     return decorate
 
 
-def _storage_option(*, expose_value: bool) -> Decorator:
+def storage_option(*, expose_value: bool) -> Decorator:
+    """``--storage-option NAME=VALUE``; the command gets ``storage_options`` if it is exposed."""
     return several(
         "--storage-option storage_options",
         "NAME=VALUE",
@@ -204,10 +201,6 @@ def _storage_option(*, expose_value: bool) -> Decorator:
     )
 
 
-storage_option = _storage_option(expose_value=True)
-"""``--storage-option NAME=VALUE``; the command gets ``storage_options``, ``None`` without one."""
-
-
 def storage_options() -> dict[str, Any] | None:
     """The options given by ``--storage-option``; ``None`` without one."""
     return click.get_current_context().meta.get(_STORAGE)
@@ -216,77 +209,12 @@ def storage_options() -> dict[str, Any] | None:
 config_option = option("--config", "FILE", "The broker.conf that the store was written with.")
 """``--config broker.conf``."""
 
-threads_option = option(
-    "--threads",
-    "COUNT",
-    "How many threads; one for each processor if left out.",
-    type=click.IntRange(1, 1024),
-)
-"""``--threads COUNT``."""
-
-
-group_option = option("-g --group", "GROUP", "The consumer group.", required=True)
-"""``-g GROUP``."""
-
-
-def _read_only_topic(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> str:
-    if len(value) > 1:
-        raise click.BadParameter(f"expected one topic, got {len(value)}")
-    return value[0]
-
-
-topic_option = option(
-    "-t --topic", "TOPIC", "The topic.", required=True, multiple=True, callback=_read_only_topic
-)
-"""``-t TOPIC``, once."""
-
-
-def topics_option(text: str = "Only this topic; repeat -t for several.", **more: Any) -> Decorator:
-    """``-t TOPIC``, as often as there are topics."""
-    return several("-t --topic topics", "TOPIC", text, **more)
-
 
 def or_none(
     _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     """The values of a repeatable option; ``None`` without one, as functions take all."""
     return given or None
-
-
-allow_empty_option = flag("--allow-empty", "Go on where a topic, filter or rule matches nothing.")
-"""``--allow-empty`` of what makes a new store or file."""
-
-quiet_empty_option = flag(
-    "--allow-empty", "Exit with 0, not 1, where a topic, key or filter matches no message."
-)
-"""``--allow-empty`` of what only prints."""
-
-
-def health_option(text: str) -> Decorator:
-    """``--health FILE``; the command gets a path."""
-    return option("--health", "FILE", text, type=click.Path(dir_okay=False, path_type=Path))
-
-
-skip_damage_option = flag("--skip-damage", "Go on behind damage, count it, and exit with 1.")
-"""``--skip-damage``."""
-
-
-def queue_option(text: str = "The queue's number.", *, required: bool = False) -> Decorator:
-    """``-q QUEUE``."""
-    return option("-q --queue queue_id", "QUEUE", text, required=required)
-
-
-def limit_option(default: int | None, what: str) -> Decorator:
-    """``-n COUNT``."""
-    given = {} if default is None else {"default": default}
-    return option("-n --limit", "COUNT", f"At most this many {what}.", **given)
-
-
-def begin_end_options(command: Function, last: str = "--to") -> Function:
-    """``--from TIME --to TIME``: store times, both inclusive."""
-    end = option(f"{last} end_ms", "TIME", "Last store time that counts.")
-    begin = option("--from begin_ms", "TIME", "First store time that counts.")
-    return begin(end(command))
 
 
 def output_options(command: Function) -> Function:

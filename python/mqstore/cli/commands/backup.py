@@ -12,17 +12,8 @@ import click
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.options import (
-    config_option,
-    flag,
-    health_option,
-    option,
-    or_none,
-    output_options,
-    storage_option,
-    store_argument,
-    topics_option,
-)
+from mqstore.cli import shared
+from mqstore.cli.options import config_option, flag, option, or_none, output_options
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.cli.progress import progress
 from mqstore.files.durable import new_file
@@ -50,7 +41,7 @@ _target_argument = click.argument("target", type=click.Path())
 
 
 @click.command("sync", short_help="Copy what is new of a store into a backup.")
-@store_argument
+@shared.store
 @_target_argument
 @option("--every", "DURATION", "Go on, with so long a pause: 60s.")
 @option("--bytes bytes_per_s", "RATE", "Read at most: 50m/s.")
@@ -58,9 +49,9 @@ _target_argument = click.argument("target", type=click.Path())
 @option("--compress", ["zstd"], "Compress what is written.")
 @option("--redact", ["bodies"], "Keep zeros in the place of each body.")
 @flag("--new-timeline", "Accept once a log that does not reach the backup's.")
-@health_option("Write the last success, and the last failure with its error, to a JSON file.")
+@shared.health("Write the last success, and the last failure with its error, to a JSON file.")
 @config_option
-@storage_option
+@shared.storage
 @output_options
 def sync_command(
     output: Output,
@@ -74,6 +65,10 @@ def sync_command(
 
     TARGET is a folder or a URL; an empty one is begun. A broker may run: no lock is taken, and what
     is read leaves the page cache. A sync that fails with --every is reported and tried again.
+
+    Examples:
+        mqstore sync /data/store /backup/store
+        mqstore sync /data/store s3://bucket/store --every 60s --bytes 50m/s
     """
     # So that opening the store leaves nothing in the cache either.
     _native._spare_page_cache()  # noqa: SLF001 - our own
@@ -134,10 +129,15 @@ def _sync_lines(report: mqstore.SyncReport) -> Lines:
 @click.command("snapshots", short_help="List the snapshots of a backup.")
 @_target_argument
 @flag("--check", "Read and check every object instead.")
-@storage_option
+@shared.storage
 @output_options
 def snapshots_command(output: Output, target: str, check: bool, **options: Any) -> int:
-    """List the snapshots of a backup; --check reads every object, and exits with 1 for damage."""
+    """List the snapshots of a backup; --check reads every object, and exits with 1 for damage.
+
+    Examples:
+        mqstore snapshots /backup/store
+        mqstore snapshots /backup/store --check
+    """
     if not check:
         rows = [
             {name: getattr(snapshot, name) for name in _FIELDS}
@@ -169,19 +169,23 @@ def snapshots_command(output: Output, target: str, check: bool, **options: Any) 
 
 @click.command("restore", short_help="Make a store of a moment of a backup.")
 @_target_argument
-@store_argument
+@shared.store
 @option("--at", "TIME", "The store as it was then.")
 @option("--snapshot", "ID", "The store as of a snapshot.")
 @option("--to-offset", "OFFSET", "The log's end.")
-@topics_option(callback=or_none)
+@shared.topics(callback=or_none)
 @flag("--dry-run", "Only print the plan.")
-@storage_option
+@shared.storage
 @output_options
 def restore_command(output: Output, target: str, store: str, **options: Any) -> int:
     """Make a store of a moment of a backup, the newest snapshot's if none is given.
 
     STORE must be empty or not there. The store is verified at the end; an interrupted restore goes
     on when it is called again. With -t it has only messages of these topics, as a copy has.
+
+    Examples:
+        mqstore restore /backup/store /data/new --dry-run
+        mqstore restore /backup/store /data/new --at -2h
     """
     if sum(options[name] is not None for name in ("at", "snapshot", "to_offset")) > 1:
         raise click.UsageError("--at, --snapshot and --to-offset exclude each other.")
@@ -218,12 +222,16 @@ def _restore_lines(report: mqstore.RestoreReport) -> Lines:
     show_default=False,
 )
 @flag("--apply", "Delete what goes.")
-@storage_option
+@shared.storage
 @output_options
 def prune_command(output: Output, target: str, keep: int, apply: bool, **options: Any) -> None:
     """List old snapshots of a backup, and objects that no other one needs; --apply deletes them.
 
     The newest snapshot stays, and so does an object for 24 hours. A sync may run.
+
+    Examples:
+        mqstore prune /backup/store --keep 7d
+        mqstore prune /backup/store --keep 7d --keep-hourly 24 --apply
     """
     report = mqstore.prune(target, keep=timedelta(seconds=keep), dry_run=not apply, **options)
     output.document(report, lambda: _prune_lines(report))

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 import mqstore
-from mqstore.cli.options import option, read_command, threads_option
+from mqstore.cli import shared
+from mqstore.cli.options import option, read_command
 from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.text import count_text, duration_text, escape, size_text, time_text
@@ -22,11 +23,15 @@ _COLUMNS = columns(
 @option(
     "--level", ["quick", "full"], "quick: frames, lengths, names and headers only.", default="full"
 )
-@threads_option
+@shared.threads
 def verify_command(output: Output, store: str, **options: Any) -> int:
     """Look for damage: the log; queues, index, checkpoint and configuration against it.
 
     Never writes. Exits with 1 where something is wrong; lists every damage, not only the first.
+
+    Examples:
+        mqstore verify /data/store
+        mqstore verify /data/store --level quick --threads 2
     """
     began = time.monotonic()
     with progress("verifying") as advance:
@@ -77,6 +82,10 @@ def doctor_command(output: Output, store: str, config: str | None) -> int:
     Each state comes with its evidence and cure. The verdict says whether RocketMQ starts, what is
     lost, which consumer groups are touched, and which commands to run in which order. Never writes.
     Exits with 1 where something is wrong; what is only worth knowing is printed too.
+
+    Examples:
+        mqstore doctor /data/store
+        mqstore doctor /data/store --config broker.conf
     """
     with progress("examining") as advance:
         report = mqstore.doctor(store, progress=advance, config=config)

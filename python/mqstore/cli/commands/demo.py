@@ -19,5 +19,10 @@ else:
     @click.command("demo", context_settings={"ignore_unknown_options": True})
     @click.argument("arguments", nargs=-1)
     def demo_command(arguments: tuple[str, ...]) -> None:  # noqa: ARG001 - of the real one
-        """Write, crash, recover, query and verify a store; needs a clone of the source."""
+        """Write, crash, recover, query and verify a store; needs a clone of the source.
+
+        Examples:
+            mqstore demo
+            mqstore demo --messages 20000 --no-spark
+        """
         raise click.UsageError("the demo is part of the source: run `make demo` in a clone of it")

@@ -13,13 +13,11 @@ import click
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.message_options import tags_option
+from mqstore.cli import shared
 from mqstore.cli.messages import note_skipped
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     FILE,
-    allow_empty_option,
-    begin_end_options,
     command,
     flag,
     open_store,
@@ -28,18 +26,8 @@ from mqstore.cli.options import (
     read_argument,
     read_command,
     several,
-    topics_option,
 )
-from mqstore.cli.output import (
-    Column,
-    Lines,
-    Output,
-    Rows,
-    as_document,
-    columns,
-    note,
-    table_lines,
-)
+from mqstore.cli.output import Column, Lines, Output, Rows, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.layout import LogFiles, log_folders
 from mqstore.store import _broker_conf, has_scheme, is_remote
@@ -60,9 +48,9 @@ if TYPE_CHECKING:
     "How the messages are written; parquet and arrow need mqstore[parquet].",
     default="jsonl",
 )
-@topics_option(callback=or_none)
-@tags_option
-@begin_end_options
+@shared.topics(callback=or_none)
+@shared.tags
+@shared.begin_end
 @option(
     "--on-error",
     ["raise", "skip", "report"],
@@ -70,13 +58,17 @@ if TYPE_CHECKING:
     default="raise",
 )
 @flag("--skip-damage", "The same as --on-error skip.")
-@allow_empty_option
+@shared.allow_empty
 def export_command(
     output: Output, store: str, target: str, skip_damage: bool, **options: Any
 ) -> int:
     """Write a store's messages to the new folder TARGET, its configuration and offsets with them.
 
     `mqstore import TARGET STORE` gives the same messages again. The store is only read.
+
+    Examples:
+        mqstore export /data/store /backup/store
+        mqstore export /data/store /backup/orders -t orders --format parquet
     """
     if skip_damage and options["on_error"] == "raise":
         options["on_error"] = "skip"
@@ -90,12 +82,16 @@ def export_command(
 
 @command("import", short_help="Make a store of an export.")
 @click.argument("source", type=click.Path())
-@click.argument("store", type=click.Path())
+@shared.store
 def import_command(output: Output, source: str, store: str, config: str | None) -> None:
     """Create the store STORE from an export, or from a file .jsonl, .parquet or .arrow.
 
     Messages of a complete export keep their offsets. Messages of a partial export are numbered
     from 0, and consumer offsets are adapted.
+
+    Examples:
+        mqstore import /backup/store /data/new
+        mqstore import messages.jsonl /data/new --config broker.conf
     """
     report = mqstore.import_store(source, store, config=config)
     output.document(report, lambda: report_lines(report))
@@ -127,15 +123,15 @@ _MOST_SHOWN = 20
 
 @read_command("copy", short_help="Copy a store or a part of it into a new one.")
 @click.argument("out", type=click.Path())
-@topics_option(callback=or_none)
-@tags_option
+@shared.topics(callback=or_none)
+@shared.tags
 @several(
     "--key keys",
     "KEY",
     "Only messages with this key; repeat --key for several.",
     callback=or_none,
 )
-@begin_end_options
+@shared.begin_end
 @flag("--renumber", "Number each queue from 0 on.")
 @option(
     "--redact", "RULES", "A TOML file of what takes the place of bodies and properties.", type=FILE
@@ -145,13 +141,17 @@ _MOST_SHOWN = 20
     ["zeros", "drop"],
     "Replace by zeros, or drop, bodies and properties that no rule of --redact replaces.",
 )
-@allow_empty_option
+@shared.allow_empty
 def copy_command(output: Output, store: str, out: str, **options: Any) -> None:
     """Copy a store, or the messages asked for, into the new store OUT, which a broker can serve.
 
     Configuration and consumer offsets come along. Queue offsets stay; where a message was left out
     between others an empty one stands in for it, unless --renumber closes the gap. A topic that was
     deleted stays deleted, unless --topic names it.
+
+    Examples:
+        mqstore copy /data/store /data/part -t orders --from -1d
+        mqstore copy /data/store /data/shared --redact rules.toml --redact-default zeros
     """
     with refusals(), progress("copying") as advance:
         report = mqstore.copy(store, out, progress=advance, **options)
@@ -177,6 +177,10 @@ def diff_command(output: Output, a: str, b: str, lost: bool, config: str | None)
 
     Exits with 1 where they differ; with --lost, where B lacks a message or has an empty one that
     stands in for it. Where a message lies in the log makes no difference.
+
+    Examples:
+        mqstore diff /data/store /backup/store
+        mqstore diff /data/a /data/b --lost
     """
     with progress("comparing", unit="queues") as advance:
         report = mqstore.diff(a, b, progress=advance, config=config)
@@ -260,6 +264,10 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
     1 where something other than whole messages was found, or one is missing. Messages that the
     source's queues know and that were not found are listed: topic, queue, queue offset, and the
     keys where they can still be read.
+
+    Examples:
+        mqstore salvage /data/store
+        mqstore salvage /data/disk.img --out /data/saved
     """
     in_use = _native.lock_state(source)[0]
     with progress("salvaging") as advance:

@@ -8,8 +8,9 @@ import click
 
 import mqstore
 from mqstore.care.pending import resend_command
+from mqstore.cli import shared
 from mqstore.cli.names import refusals
-from mqstore.cli.options import group_option, option, queue_option, read_command
+from mqstore.cli.options import option, read_command
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.text import age_text, count_text, escape, labels, time_text
 
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 
 @read_command("why", short_help="Say why a group has or has not got a message.")
-@group_option
+@shared.group
 @option("-k --key", "KEY", "The message's key or unique key.")
 @option("--id", "ID", "The message's id.")
 @option("-t --topic", "TOPIC", "The topic; with -q and -o the message.")
-@queue_option("Queue.")
+@shared.queue("Queue.")
 @option("-o --offset queue_offset", "OFFSET", "Queue offset.")
 @option(
     "--tags",
@@ -36,6 +37,10 @@ def why_command(output: Output, store: str, **options: Any) -> None:
     filtered by tags, half or rolled back, delayed, in the retry or dead-letter topic, deleted
     unread, below the log. A store knows which entries a group has passed, not which messages its
     program handled.
+
+    Examples:
+        mqstore why /data/store -g billing -k order-17
+        mqstore why /data/store -g billing -t orders -q 0 -o 1200 --json
     """
     place = [options[name] is not None for name in ("queue_id", "queue_offset", "topic")]
     by_place = any(place[:2])
@@ -134,6 +139,10 @@ def pending_command(output: Output, store: str, config: str | None) -> int:
     group and origin topic, redeliveries that a group has not got. It reads the broker's own topics
     from where the broker's files say that it goes on, and never writes. Exits with 1 where a part
     of them could not be read.
+
+    Examples:
+        mqstore pending /data/store
+        mqstore pending /data/store --json | jq .half
     """
     report = mqstore.pending(store, config=config)
     output.document(report, lambda: _pending_lines(report, store), rows="overdue")

@@ -16,16 +16,9 @@ import mqstore
 from mqstore._names import is_system_group, is_system_topic, table_names
 from mqstore._native import _keep_config
 from mqstore.care.unread import OFFSET_TABLES, GroupReader
+from mqstore.cli import shared
 from mqstore.cli.names import check_group, check_topics
-from mqstore.cli.options import (
-    Parsed,
-    flag,
-    open_store,
-    open_to_change,
-    option,
-    read_command,
-    topics_option,
-)
+from mqstore.cli.options import Parsed, flag, open_store, open_to_change, option, read_command
 from mqstore.cli.output import Column, Output, Row, columns, note
 from mqstore.errors import CorruptionError
 from mqstore.text import age_text, count_text, escape, parse_time, time_text
@@ -77,7 +70,7 @@ def _read_place(text: str) -> str | int:
     "Say where the groups would be set to; with --apply set them.",
     type=Parsed("place", _read_place),
 )
-@topics_option("Reset only these.")
+@shared.topics("Reset only these.")
 @flag("--only-negative", "Reset only queues with a negative offset.")
 @flag("--apply", "Set the groups to the place of --reset-to.")
 def groups_command(
@@ -103,6 +96,10 @@ def groups_command(
     it has none in all topics. "backup" sets the offsets that are negative or beyond their queue's
     end to those of the .bak file, where these are within the queue. The table of offsets is kept
     under a numbered name, such as consumerOffset.json.mqstore-1. The broker must be stopped.
+
+    Examples:
+        mqstore groups /data/store
+        mqstore groups /data/store -g billing -v
     """
     if reset_to is not None:
         return _reset(output, store, group, reset_to, config=config, **resetting)

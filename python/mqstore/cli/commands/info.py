@@ -50,6 +50,10 @@ def info_command(output: Output, store: str, config: str | None) -> None:
 
     Files and their meaning, unknown ones by name; offsets and time span; whether it was closed or
     crashed, and whether a process writes to it; how far the queues and the index reach.
+
+    Examples:
+        mqstore info /data/store
+        mqstore info /data/store --json | jq .state
     """
     with open_store(store, config) as opened:
         document = _info(opened) | {"stand_ins": _stand_ins(opened, config)}
@@ -215,7 +219,12 @@ def _index_text(index: Row) -> str:
 def config_command(
     output: Output, store: str, only: str | None, broker_conf: bool, config: str | None
 ) -> None:
-    """Print the settings in force and the broker's own JSON files."""
+    """Print the settings in force and the broker's own JSON files.
+
+    Examples:
+        mqstore config /data/store
+        mqstore config /data/store --broker-conf > broker.conf
+    """
     if broker_conf and only is not None:
         raise click.UsageError("--broker-conf and --file: expected one of them, got both.")
     with open_store(store, config) as opened:
@@ -346,6 +355,10 @@ def report_command(output: Output, store: str, out: str, **options: Any) -> None
 
     It shows the store's state, its health and every finding's cure, messages and bytes over time
     and by topic, the time from born to stored, the index files, and the lag of consumers.
+
+    Examples:
+        mqstore report /data/store -o store.html
+        mqstore report /data/store -o store.html --overwrite --config broker.conf
     """
     with progress("reading the store") as advance:
         mqstore.report(store, out, progress=advance, **options)

@@ -10,38 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mqstore.cli.keys import (
-    ID_LENGTHS,
-    Selected,
-    Selection,
-    Sought,
-    index_reach,
-    may_be_more,
-    note_not_found,
-    query,
-)
-from mqstore.cli.message_options import (
-    grep_option,
-    raw_option,
-    tags_option,
-    template_option,
-    view_options,
-)
+from mqstore.cli import keys, shared
+from mqstore.cli.message_options import raw_option, template_option, view_options
 from mqstore.cli.messages import MessageView, line_of, note_skipped, print_messages
 from mqstore.cli.names import check_queue, check_topics, note_nothing
-from mqstore.cli.options import (
-    TIME,
-    begin_end_options,
-    flag,
-    limit_option,
-    open_store,
-    option,
-    queue_option,
-    quiet_empty_option,
-    read_command,
-    skip_damage_option,
-    topics_option,
-)
+from mqstore.cli.options import TIME, flag, open_store, option, read_command
 from mqstore.cli.output import Column, Output, OutputClosedError, columns, note
 from mqstore.errors import CorruptionError, StoreIOError, expected_got
 from mqstore.exchange.matching import body_matches
@@ -68,20 +41,20 @@ _COUNTS = ("truncated", "rejected_by_hash", "rejected_by_time", "complete", "unr
 
 
 @read_command("cat")
-@topics_option()
-@queue_option()
+@shared.topics()
+@shared.queue()
 @option("-o --offset", "OFFSET", "Begin here: a queue offset with -q, else a physical offset.")
-@limit_option(None, "messages")
-@begin_end_options
-@tags_option
+@shared.limit(None, "messages")
+@shared.begin_end
+@shared.tags
 @option("--key", "KEY", "Only this key or unique key, through the index.")
 @flag("--reverse", "Newest first.")
-@grep_option
+@shared.grep
 @view_options
 @template_option
-@skip_damage_option
+@shared.skip_damage
 @raw_option()
-@quiet_empty_option
+@shared.quiet_empty
 def cat_command(
     output: Output,
     store: str,
@@ -96,8 +69,12 @@ def cat_command(
 
     Without options that is every message of the log in order, those of system topics too. With -t
     and -q the queue is read, with --key the index.
+
+    Examples:
+        mqstore cat /data/store -t orders --from -2h --tags 'paid || refunded'
+        mqstore cat /data/store -t orders -q 0 -o 1200 -n 10 --body json
     """
-    what = Selection(**selected)
+    what = keys.Selection(**selected)
     if what.queue_id is not None and not what.topics:
         raise click.UsageError("-q needs -t.")
     if what.queue_id is not None and what.offset is not None and len(what.topics) > 1:
@@ -105,7 +82,7 @@ def cat_command(
     if what.key is not None and {what.queue_id, what.offset, what.tags} != {None}:
         raise click.UsageError("--key goes with -t, -n, --from and --to only.")
     show = line_of(view, template, what.grep, raw=raw)
-    with open_store(store, config) as opened, closing(Selected(opened, what)) as found:
+    with open_store(store, config) as opened, closing(keys.Selected(opened, what)) as found:
         if not allow_empty:
             check_topics(opened, what.topics)
             check_queue(opened, what.topics, what.queue_id)
@@ -120,7 +97,7 @@ def cat_command(
                 return 1
         is_empty = not printed and not allow_empty
         if what.key is not None and is_empty:
-            note_not_found(opened, what.sought)
+            keys.note_not_found(opened, what.sought)
             return 1
         if found.skipped_ranges:
             return note_skipped(found.skipped_ranges, found.skipped_bytes)
@@ -137,9 +114,14 @@ def cat_command(
 def get_command(
     output: Output, store: str, which: str, view: MessageView, raw: bool, config: str | None
 ) -> None:
-    """Print one message, by its id or by its physical offset."""
+    """Print one message, by its id or by its physical offset.
+
+    Examples:
+        mqstore get /data/store 81234
+        mqstore get /data/store 0A09080700002A9F0000000000013D62 --raw > body
+    """
     with open_store(store, config) as opened:
-        if which.isdecimal() and which.isascii() and len(which) not in ID_LENGTHS:
+        if which.isdecimal() and which.isascii() and len(which) not in keys.ID_LENGTHS:
             offset = int(which)
             if offset >= 2**63:
                 raise click.BadParameter(expected_got("an offset below 2**63", which))
@@ -153,11 +135,11 @@ def get_command(
 
 
 @read_command("query")
-@topics_option()
+@shared.topics()
 @option("-k --key", "KEY", "A key, a unique key or a message id.")
 @option("--tags", "TAGS", "The whole text of the tags, as RocketMQ 5.4 and later index it.")
-@begin_end_options
-@limit_option(32, "messages")
+@shared.begin_end
+@shared.limit(32, "messages")
 @flag("--rocketmq", "RocketMQ's own answer: by the hash alone, at most 64, in its order.")
 @view_options
 def query_command(
@@ -172,22 +154,26 @@ def query_command(
     """Print the messages of a key or of tags, newest first; without -t those of every topic.
 
     Exits with 1 where there are none, and says how far the index reaches.
+
+    Examples:
+        mqstore query /data/store -k order-17
+        mqstore query /data/store -t orders -k order-17 --from -1d --json
     """
-    what = Sought(**sought, exact=not rocketmq)
+    what = keys.Sought(**sought, exact=not rocketmq)
     if (what.key is None) == (what.tags is None):
         raise click.UsageError("give either -k KEY or --tags TAGS")
     with open_store(store, config) as opened:
         check_topics(opened, what.topics)
-        result = query(opened, what, limit)
+        result = keys.query(opened, what, limit)
         if output.form == "json":
             documents = [view.document(message) for message in result]
             counts = {name: getattr(result, name) for name in _COUNTS}
-            document = {"messages": documents, **counts, "index": index_reach(opened)}
+            document = {"messages": documents, **counts, "index": keys.index_reach(opened)}
             output.document(document, tuple)
         else:
             print_messages(output, result, view, view.line)
         if not result:
-            note_not_found(opened, what)
+            keys.note_not_found(opened, what)
     if result.truncated:
         note(f"there are more; -n {limit} was the limit")
     if result.rejected_by_hash:
@@ -195,7 +181,7 @@ def query_command(
     if result.rejected_by_time and result:
         note(f"{result.rejected_by_time} outside of --from and --to left out")
     if not result.complete:
-        note(may_be_more(result))
+        note(keys.may_be_more(result))
     return int(not result)
 
 
@@ -207,8 +193,8 @@ class _WithTime(click.Command):
 
 
 @read_command("at", cls=_WithTime, short_help="Print the queue offset at a store time.")
-@topics_option(required=True)
-@queue_option()
+@shared.topics(required=True)
+@shared.queue()
 @click.argument("time", type=TIME)
 @option(
     "--boundary",
@@ -225,7 +211,12 @@ def at_command(
     boundary: Literal["lower", "upper"],
     config: str | None,
 ) -> None:
-    """Print the queue offset at a store time; without -q of each queue."""
+    """Print the queue offset at a store time; without -q of each queue.
+
+    Examples:
+        mqstore at /data/store -t orders -2h
+        mqstore at /data/store -t orders -q 0 '2026-11-21 10:00' --tz Europe/Berlin
+    """
     with open_store(store, config) as opened:
         check_topics(opened, topics)
         check_queue(opened, topics, queue_id)
@@ -257,14 +248,14 @@ def at_command(
     type=click.IntRange(min=0),
     default=10,
 )
-@topics_option()
-@queue_option()
-@tags_option
-@grep_option
+@shared.topics()
+@shared.queue()
+@shared.tags
+@shared.grep
 @view_options
 @template_option
 @raw_option()
-@quiet_empty_option
+@shared.quiet_empty
 def tail_command(
     output: Output,
     store: str,
@@ -280,8 +271,12 @@ def tail_command(
 
     With -f also those that a broker or another process writes from now on, until interrupted. The
     store is only read.
+
+    Examples:
+        mqstore tail /data/store -t orders -n 20
+        mqstore tail /data/store -f --grep timeout
     """
-    what = Selection(**selected, reverse=True)
+    what = keys.Selection(**selected, reverse=True)
     if what.queue_id is not None and not what.topics:
         raise click.UsageError("-q needs -t.")
     if following and output.form == "json":
@@ -319,11 +314,11 @@ def tail_command(
     return 0
 
 
-def _last(store: Store, what: Selection) -> list[StoredMessage]:
+def _last(store: Store, what: keys.Selection) -> list[StoredMessage]:
     """The newest messages, oldest first."""
     if what.limit == 0:
         return []
-    with closing(Selected(store, what)) as found:
+    with closing(keys.Selected(store, what)) as found:
         return list(found)[::-1]
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqstore.cli.options import flag, health_option, output_options, several
+from mqstore.cli import shared
+from mqstore.cli.options import flag, output_options, several
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.errors import StoreError, needs
 from mqstore.text import count_text, escape, size_text
@@ -37,7 +38,7 @@ _STORES = columns(
 @flag("--compact", "Join the Parquet files of days that are over; end.")
 @flag("--migrate", "Take over changes of topics, tags, keys and columns, from the next batch on.")
 @flag("--quiet", "Write no line for each batch to standard error.")
-@health_option("Write how the pipeline is to FILE, as JSON, every 10 seconds.")
+@shared.health("Write how the pipeline is to FILE, as JSON, every 10 seconds.")
 @output_options
 def pipeline_command(
     output: Output,
@@ -55,6 +56,10 @@ def pipeline_command(
     FILE.toml says which stores, where to, and how often; docs/spark-jobs.md shows one. It can be
     killed at any moment and started again: each message is in each table once. Ctrl-C ends it
     behind the batch that runs. With --jsonl each batch is a line.
+
+    Examples:
+        mqstore pipeline ingest.toml --dry-run
+        mqstore pipeline ingest.toml --jsonl --health /run/ingest.json
     """
     with needs("spark"):
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]

@@ -20,6 +20,10 @@ def preflight_command(output: Output, store: str, to: str, config: str | None) -
     Whether it starts, which messages would come out of reach, what it would drop or build anew, and
     the command to run before. Never writes. Exits with 1 where it does not start or something would
     be lost.
+
+    Examples:
+        mqstore preflight /data/store --to 5.5
+        mqstore preflight /data/store --to 5.5 --config broker.conf --json
     """
     report = mqstore.preflight(store, to=to, config=config)
     output.document(report, lambda: _lines(report), rows="notes")

@@ -10,15 +10,9 @@ import click
 
 import mqstore
 from mqstore._names import kind_of_name, lite_names, message_types
+from mqstore.cli import shared
 from mqstore.cli.names import check_queue, check_topics
-from mqstore.cli.options import (
-    config_option,
-    open_store,
-    option,
-    output_options,
-    read_argument,
-    topics_option,
-)
+from mqstore.cli.options import config_option, open_store, option, output_options, read_argument
 from mqstore.cli.output import Output, Row, Rows, columns, known, note
 from mqstore.cli.progress import progress
 from mqstore.files.layout import open_queue
@@ -52,6 +46,10 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
     The type is that of topics.json, or what the name says: a lite topic, a light queue, retries.
 
     Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
+
+    Examples:
+        mqstore topics /data/store
+        mqstore topics /data/store --no-bytes
     """
     damaged: list[str] = []
     shown = columns("topic", "type", "queues", "messages", *["bytes"] * with_bytes, *_TIMES)
@@ -63,7 +61,7 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
 
 @click.command("queues")
 @read_argument()
-@topics_option()
+@shared.topics()
 @config_option
 @_bytes_option
 @output_options
@@ -73,6 +71,10 @@ def queues_command(
     """List the queues: offsets, messages, bytes, time span.
 
     Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
+
+    Examples:
+        mqstore queues /data/store -t orders
+        mqstore queues /data/store --json
     """
     damaged: list[str] = []
     counts = ("messages", *["bytes"] * with_bytes)

@@ -11,21 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqstore.cli.message_options import grep_option, tags_option
+from mqstore.cli import shared
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     COUNT_RATE,
     Function,
-    allow_empty_option,
-    begin_end_options,
     flag,
-    group_option,
-    limit_option,
     option,
     read_command,
     read_pairs,
     several,
-    topics_option,
 )
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.cli.progress import progress
@@ -99,12 +94,12 @@ _OPTIONS = (
         required=True,
     ),
     flag("--apply", "Send; without it the plan is printed."),
-    topics_option(),
+    shared.topics(),
     several("-q --queue-id queue_ids", "QUEUE", "Only queues of this number; repeatable."),
     option("--first-offset first_queue_offset", "OFFSET", "First queue offset that counts."),
     option("--last-offset last_queue_offset", "OFFSET", "Last queue offset that counts."),
-    partial(begin_end_options, last="--until"),
-    tags_option,
+    partial(shared.begin_end, last="--until"),
+    shared.tags,
     several("-k --key keys", "KEY", "Only this key; repeatable."),
     several(
         "--id ids",
@@ -112,11 +107,11 @@ _OPTIONS = (
         "This message, by message id or physical offset; repeatable.",
         callback=_ids,
     ),
-    grep_option,
+    shared.grep,
     several("--include", REFUSED, "Send these too; by default they are refused. Repeatable."),
     option("--rate", "RATE", "Most messages a second, as 200/s.", type=COUNT_RATE),
     option("--bytes bytes_rate", "RATE", "Most bytes a second, as 5m/s."),
-    limit_option(None, "messages in this run"),
+    shared.limit(None, "messages in this run"),
     option("--to-topic", "TOPIC", "Topic of the target for all of them."),
     option(
         "--queue",
@@ -188,7 +183,7 @@ _OPTIONS = (
         type=click.IntRange(1, 1000),
         default=8,
     ),
-    allow_empty_option,
+    shared.allow_empty,
 )
 
 
@@ -199,7 +194,7 @@ def _replay_options(command: Function) -> Function:
 
 
 @read_command("resend", short_help="Send dead letters back to their group.")
-@group_option
+@shared.group
 @flag(
     "--origin-topic to_origin",
     "Send them to the topic that they come from, and so to all its groups.",
@@ -211,6 +206,10 @@ def resend_command(output: Output, **options: Any) -> int:
     They go into the group's retry topic: this group gets them, and no other. Without --apply it
     prints the plan and sends nothing. A run that was stopped goes on when it is started again.
     Exits with 1 where a message failed, or the target could not be asked.
+
+    Examples:
+        mqstore resend /data/store -g billing --to namesrv:9876
+        mqstore resend /data/store -g billing --to namesrv:9876 --rate 200/s --apply
     """
     return _run(output, **options)
 
@@ -224,6 +223,10 @@ def replay_command(output: Output, **options: Any) -> int:
     Without --apply it prints the plan and sends nothing. Each message is sent at least once; a run
     that was stopped goes on when it is started again. Exits with 1 where a message failed, or the
     target could not be asked.
+
+    Examples:
+        mqstore replay /data/store -t orders --key order-17 --to namesrv:9876 --apply
+        mqstore replay /backup/store --missed-by billing --to namesrv:9876 --report failed.csv
     """
     return _run(output, **options)
 

@@ -20,7 +20,8 @@ import msgspec
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.options import SIZE, command, flag, option, read_argument, skip_damage_option
+from mqstore.cli import shared
+from mqstore.cli.options import SIZE, command, flag, option, read_argument
 from mqstore.cli.output import Column, Output, OutputClosedError, Pager, note, on_terminal
 from mqstore.cli.progress import progress
 from mqstore.errors import needs
@@ -76,7 +77,7 @@ class _Command(click.Command):
     "Put what does not fit into memory there; without it such a query fails.",
     type=click.Path(file_okay=False),
 )
-@skip_damage_option
+@shared.skip_damage
 def sql_command(
     output: Output,
     stores: tuple[str, ...],
@@ -97,6 +98,10 @@ def sql_command(
 
     Nothing is written, and SQL reads no other file. Exits with 2 where the SQL is wrong, with 1
     where a part of a store cannot be read.
+
+    Examples:
+        mqstore sql /data/store 'select topic, count(*) from messages group by all'
+        mqstore sql /data/a/store /data/b/store 'from groups where lag > 0' -o lag.csv
     """
     given, query = _split(stores)
     form = _form(output, out, as_csv=as_csv, as_markdown=as_markdown)

@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import mqstore
-from mqstore.cli.message_options import tags_option
+from mqstore.cli import shared
 from mqstore.cli.messages import note_skipped, note_stand_ins
 from mqstore.cli.names import check_topics, note_nothing
-from mqstore.cli.options import (
-    begin_end_options,
-    open_store,
-    option,
-    quiet_empty_option,
-    read_command,
-    several,
-    skip_damage_option,
-    storage_options,
-    topics_option,
-)
+from mqstore.cli.options import open_store, option, read_command, several, storage_options
 from mqstore.cli.output import Column, Output, columns, note
 from mqstore.cli.progress import progress
 from mqstore.errors import expected_got, needs
@@ -81,11 +71,11 @@ def _grown(size: int) -> str:
 )
 @option("--sort", SORTS, "Sort by this, the largest or newest first; by group if left out.")
 @option("--top", "COUNT", "Only the first rows; the most messages where no --sort is given.")
-@topics_option()
-@tags_option
-@begin_end_options
-@skip_damage_option
-@quiet_empty_option
+@shared.topics()
+@shared.tags
+@shared.begin_end
+@shared.skip_damage
+@shared.quiet_empty
 def stats_command(
     output: Output,
     store: str,
@@ -101,6 +91,10 @@ def stats_command(
 
     Times are those of the store time; days begin in the zone of --tz. By minute, hour or day,
     GROWTH and +BYTES are how many messages and bytes more there are than in the one before.
+
+    Examples:
+        mqstore stats /data/store --by topic --sort bytes --top 10
+        mqstore stats /data/store --by minute -t orders --from -1h
     """
     by_time = not set(TIMES).isdisjoint(by)
     if sort in {"growth", "bytes_growth"} and not by_time:
@@ -179,6 +173,10 @@ def metrics_command(output: Output, store: str, **options: Any) -> None:
 
     Disk use, bytes behind in flushing and dispatching, age of the oldest message, messages by
     topic, and how far each consumer group is behind.
+
+    Examples:
+        mqstore metrics /data/store --label cluster=a > /var/lib/node_exporter/mqstore.prom
+        mqstore metrics /data/store --json
     """
     with needs("metrics"):
         from prometheus_client import CollectorRegistry, generate_latest

@@ -9,18 +9,10 @@ import click
 
 import mqstore
 from mqstore._names import nearest, recent_keys
+from mqstore.cli import shared
 from mqstore.cli.commands.queues import find_queue
 from mqstore.cli.names import check_topics
-from mqstore.cli.options import (
-    flag,
-    limit_option,
-    open_store,
-    option,
-    queue_option,
-    read_command,
-    topic_option,
-    topics_option,
-)
+from mqstore.cli.options import flag, open_store, option, read_command
 from mqstore.cli.output import Column, Lines, Output, Row, Rows, columns, note
 from mqstore.cli.progress import progress
 from mqstore.files.layout import index_files, open_index_files, open_queue
@@ -55,10 +47,10 @@ _LAST_ADDRESS = -(2**31) - 1
 
 
 @read_command("cq")
-@topic_option
-@queue_option(required=True)
+@shared.topic
+@shared.queue(required=True)
 @option("-o --offset", "OFFSET", "Begin at this entry.")
-@limit_option(None, "entries")
+@shared.limit(None, "entries")
 @flag("--check", "Hold each entry against the log; 1 if one is wrong.")
 def cq_command(
     output: Output,
@@ -70,7 +62,12 @@ def cq_command(
     check: bool,
     config: str | None,
 ) -> int:
-    """Print the entries of a consume queue as its files hold them."""
+    """Print the entries of a consume queue as its files hold them.
+
+    Examples:
+        mqstore cq /data/store -t orders -q 0 -n 20
+        mqstore cq /data/store -t orders -q 0 --check
+    """
     with open_store(store, config) as opened:
         queue = open_queue(opened, find_queue(opened, topic, queue_id))
         if queue is None:
@@ -145,7 +142,12 @@ class _Entries:
 
 @read_command("checkpoint", short_help="Print the checkpoint.")
 def checkpoint_command(output: Output, store: str, config: str | None) -> None:
-    """Print the checkpoint: up to which store times the files are known to be flushed."""
+    """Print the checkpoint: up to which store times the files are known to be flushed.
+
+    Examples:
+        mqstore checkpoint /data/store
+        mqstore checkpoint /data/store --json
+    """
     with open_store(store, config) as opened:
         path = below(root_of(opened), "checkpoint")
         if not path.exists():
@@ -199,8 +201,8 @@ _HEADER = (
     "KEY",
     'Walk the chain of this key, newest first: "topic#key", or the key alone with -t.',
 )
-@topics_option()
-@limit_option(None, "entries")
+@shared.topics()
+@shared.limit(None, "entries")
 def index_command(
     output: Output,
     store: str,
@@ -211,7 +213,12 @@ def index_command(
     limit: int | None,
     config: str | None,
 ) -> int:
-    """Print the headers of the index files, their entries, or the chain of one key."""
+    """Print the headers of the index files, their entries, or the chain of one key.
+
+    Examples:
+        mqstore index /data/store
+        mqstore index /data/store -t orders --chain order-17
+    """
     if entries and chain is not None:
         raise click.UsageError("--entries and --chain exclude each other.")
     with open_store(store, config) as opened:

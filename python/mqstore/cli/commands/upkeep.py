@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore.cli import shared
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
     command,
@@ -20,10 +21,6 @@ from mqstore.cli.options import (
     option,
     output_options,
     several,
-    storage_option,
-    store_argument,
-    threads_option,
-    topics_option,
 )
 from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
@@ -49,7 +46,7 @@ _STATES = {
 
 
 @command("recover", short_help="Plan the recovery of a store; run it with --apply.")
-@store_argument
+@shared.store
 @flag("--apply", "Do it, and close the store cleanly.")
 @flag(
     "--drop-beyond",
@@ -69,6 +66,10 @@ def recover_command(
     With --quarantine the messages in that folder are listed, and with --apply appended to the log
     again, with new queue offsets; those of transactions stay there. Run again after it was stopped,
     it appends only what is left.
+
+    Examples:
+        mqstore recover /data/store
+        mqstore recover /data/store --apply
     """
     if quarantine:
         return _quarantine(output, store, apply=apply, config=options["config"])
@@ -140,16 +141,16 @@ _TOPIC_COLUMNS = columns(
 
 
 @command("rebuild", short_help="Make queues and index again from the log.")
-@store_argument
+@shared.store
 @several(
     "--what",
     ["consumequeue", "index", "topics"],
     "Only this; queues and index if left out. May be repeated; topics (topics.json) goes alone.",
 )
-@topics_option("Only this topic's queues; may be repeated. The index always has all topics.")
+@shared.topics("Only this topic's queues; may be repeated. The index always has all topics.")
 @option("--out", "DIR", "Make them in this new or empty folder; the store is only read.")
 @flag("--apply", "Replace those of the store, which are kept aside.")
-@threads_option
+@shared.threads
 def rebuild_command(
     output: Output,
     store: str,
@@ -164,6 +165,10 @@ def rebuild_command(
     Without --apply or --out it only reports the result. Replaced files are kept in the store's
     folder `quarantine`. topics.json is made of the queues and the log: each topic with as many
     queues as are in use; entries that can be read stay.
+
+    Examples:
+        mqstore rebuild /data/store --what index --apply
+        mqstore rebuild /data/store --what topics --apply
     """
     if "topics" in what and len(set(what)) > 1:
         raise click.UsageError("--what topics goes alone.")
@@ -260,7 +265,7 @@ _CLEAN_COLUMNS = columns(
 
 
 @click.command("clean", short_help="List files that may be deleted; delete them with --apply.")
-@store_argument
+@shared.store
 @option("--keep-hours", "HOURS", "Delete files whose newest message was stored longer ago.")
 @option("--keep-bytes", "BYTES", "Delete files with so many bytes of the log behind them.")
 @option("--now now_ms", "TIME", "The time that counts.")
@@ -272,7 +277,7 @@ _CLEAN_COLUMNS = columns(
 )
 @flag("--apply", "Delete what goes.")
 @config_option
-@storage_option
+@shared.storage
 @output_options
 def clean_command(
     output: Output,
@@ -291,6 +296,10 @@ def clean_command(
     whatever their age. Queue and index files follow that lead to nothing any more. Messages that
     go before a consumer group has read them are listed. With --only-backed-up a file of the log
     goes only after each byte of it was compared with the newest snapshot of that backup.
+
+    Examples:
+        mqstore clean /data/store --keep-hours 72
+        mqstore clean /data/store --keep-hours 72 --apply
     """
     limits = {"keep_hours": keep_hours, "keep_bytes": keep_bytes}
     given = {name: limit for name, limit in limits.items() if limit is not None}
@@ -357,7 +366,7 @@ _KINDS = ("file", "rocksdb")
 
 
 @command("convert", short_help="Move queues and index to RocksDB, or back.")
-@store_argument
+@shared.store
 @option("--queues", _KINDS, "Where the queues are to lie.")
 @option("--index", _KINDS, "Where the index is to lie.")
 @flag("--apply", "Do it; the old ones are kept in quarantine.")
@@ -367,6 +376,10 @@ def convert_command(output: Output, store: str, apply: bool, **options: Any) -> 
     Both are made from the log and held against it before they take the place of the old ones. Set
     `storeType` in the broker's configuration to match: `defaultRocksDB` for queues in RocksDB.
     Without --apply it only reports.
+
+    Examples:
+        mqstore convert /data/store --queues file
+        mqstore convert /data/store --queues rocksdb --apply
     """
     if options["queues"] is None and options["index"] is None:
         raise click.UsageError("--queues or --index: expected at least one of them.")
