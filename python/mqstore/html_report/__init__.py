@@ -43,9 +43,9 @@ with needs("report", "mqstore.report"):
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import SimpleNamespace
 
     from mqstore.config import ConfigLike
-    from mqstore.html_report.facts import Facts
 
 __all__ = ["report"]
 
@@ -103,7 +103,7 @@ def report(
         ) from error
 
 
-def render(facts: Facts) -> str:
+def render(facts: SimpleNamespace) -> str:
     """The page as text."""
     resources = files("mqstore.html_report")
     template, style, own = (

@@ -15,8 +15,8 @@ from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import SimpleNamespace
 
-    from mqstore.html_report.facts import Facts, Latency
     from mqstore.html_report.timeline import Timeline
 
 Figure: TypeAlias = dict[str, Any]
@@ -29,7 +29,7 @@ _UNITS_MS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _CLEAR = "var(--clear)"
 
 
-def figures(facts: Facts) -> dict[str, Figure]:
+def figures(facts: SimpleNamespace) -> dict[str, Figure]:
     """The figures by name, those that have something to show."""
     made: dict[str, Figure] = {}
     if facts.timeline.bars:
@@ -172,7 +172,7 @@ def _bars(rows: Sequence[tuple[str, int, str]], what: str) -> Figure:
     return {"data": [data], "layout": layout}
 
 
-def _latency(latency: Latency) -> Figure:
+def _latency(latency: SimpleNamespace) -> Figure:
     """A bar for each power of two of milliseconds."""
     counts: Counter[int] = Counter()
     for begin_ms, _, messages in latency.ranges:
@@ -208,7 +208,7 @@ def _time_label(power: int) -> str:
     return f"{least_ms / unit_ms:.2g} {name}" if unit_ms > 1 else f"{least_ms} ms"
 
 
-def _index_use(facts: Facts) -> Figure:
+def _index_use(facts: SimpleNamespace) -> Figure:
     files = facts.index.files[-_INDEX_FILES_SHOWN:]
     names = [file.name for file in files]
     places = list(range(len(files)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import mqstore
 from mqstore.care.pending import resend_command
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-    from mqstore import Diagnosis, PendingReport, Store
+    from mqstore import PendingReport, Store
     from mqstore.config import ConfigLike
     from mqstore.files.layout import FileGroup
-
-Mood: TypeAlias = Literal["good", "warn", "bad"]
 
 
 @dataclass(slots=True)
@@ -44,37 +43,10 @@ class LagRow:
     oldest_ms: int | None
 
 
-@dataclass(slots=True)
-class Now:
-    """Answers to an operator's first questions.
-
-    Attributes:
-        mood: Of the verdict.
-        verdict: In a few words.
-        diagnoses: Those of ``mqstore.doctor``.
-        commands: Its cures, in order.
-        oldest: The lag with the oldest unread message.
-        deleted: Messages of all groups that were deleted unread.
-        dead: Dead letters of all groups.
-        pending: Messages that wait.
-        resends: Commands that send dead letters back, by group.
-        disk_total: Bytes of the disk; 0 for a store behind a URL.
-        disk_used: Of these used.
-        store_bytes: Bytes that the store takes on it.
-    """
-
-    mood: Mood
-    verdict: str
-    diagnoses: Sequence[Diagnosis]
-    commands: Sequence[str]
-    oldest: LagRow | None
-    deleted: int
-    dead: int
-    pending: PendingReport
-    resends: Sequence[str]
-    disk_total: int
-    disk_used: int
-    store_bytes: int = 0
+def verdict(mood: str, count: int, one: str, several: str) -> str:
+    """A mood in a few words, with how many it is about."""
+    counted = f"{count_text(count)} {one if count == 1 else several}"
+    return {"bad": f"Damaged: {counted}", "warn": f"{counted} to look at"}.get(mood, "Healthy")
 
 
 def present_state(
@@ -83,20 +55,18 @@ def present_state(
     groups: Sequence[LagRow],
     pending: PendingReport,
     files: Iterable[FileGroup],
-) -> Now:
-    """Asks ``doctor``, and sums up what the page shows first."""
+) -> SimpleNamespace:
+    """Asks ``doctor``, and sums up what the page shows first: an operator's first questions."""
     found = mqstore.doctor(path, config=config)
     diagnoses = list(found)
     wrong = [one for one in diagnoses if one.severity != "info"]
     errors = [one for one in wrong if one.severity == "error"]
-    mood: Mood = "bad" if errors else "warn" if wrong else "good"
-    count = f"{count_text(len(wrong))} diagnos{'is' if len(wrong) == 1 else 'es'}"
-    verdict = {"bad": f"Damaged: {count}", "warn": f"{count} to look at", "good": "Healthy"}[mood]
+    mood = "bad" if errors else "warn" if wrong else "good"
     late = [row for row in groups if row.oldest_ms is not None]
     disk = (0, 0, 0) if is_remote(path) else shutil.disk_usage(path)
-    return Now(
+    return SimpleNamespace(
         mood=mood,
-        verdict=verdict,
+        verdict=verdict(mood, len(wrong), "diagnosis", "diagnoses"),
         diagnoses=diagnoses,
         commands=list(dict.fromkeys(found.commands)),
         oldest=min(late, key=lambda row: row.oldest_ms or 0, default=None),
