@@ -18,19 +18,6 @@ _INT_MAX: Final = 2**31 - 1
 _SPANS: Final = {"milliseconds": timedelta(milliseconds=1), "hours": timedelta(hours=1)}
 _Type: TypeAlias = type[bool | int | str]
 
-__all__ = [
-    "DEFAULTS",
-    "FIELD_OF",
-    "OWN_FILE",
-    "SETTINGS",
-    "check",
-    "check_index_file",
-    "check_retention",
-    "duration",
-    "read",
-    "unknown",
-]
-
 OWN_FILE: Final = "mqstore.json"
 """Our file below ``config``: the settings that a store was made with."""
 

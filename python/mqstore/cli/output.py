@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from mqstore.text import (
-    UNSAFE,
-    count_text,
-    day_text,
-    escape,
-    minute_text,
-    size_text,
-    time_text,
-)
+from mqstore.text import UNSAFE, count_text, day_text, escape, minute_text, size_text, time_text
 from mqstore.text.zone import zone
 
 if TYPE_CHECKING:

@@ -36,13 +36,7 @@ _MOST_TOPICS = 40
 _MOST_FILES = 60
 _MOST_LAGS = 60
 _MOST_EXAMPLES = 20
-_QUANTILES = (
-    (0.5, "Median"),
-    (0.9, "90 %"),
-    (0.99, "99 %"),
-    (0.999, "99.9 %"),
-    (1.0, "Longest"),
-)
+_QUANTILES = ((0.5, "Median"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "Longest"))
 # Moods by severity, the worst first.
 _MOODS = {"error": "bad", "warning": "warn", "info": "good"}
 _STATES = {

@@ -13,17 +13,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self, final, overload
 if TYPE_CHECKING:
     from mqstore._native import StoredMessage
 
-__all__ = [
-    "Diagnosis",
-    "Finding",
-    "GroupFate",
-    "LostInQueue",
-    "QuarantinedMessage",
-    "QueryResult",
-    "RecoveryReport",
-    "VerifyReport",
-]
-
 
 @final
 class QueryResult(Sequence["StoredMessage"]):

@@ -12,35 +12,10 @@ from mqstore.text.zone import Zone, zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = [
-    "UNSAFE",
-    "age_text",
-    "count_text",
-    "day_text",
-    "duration_text",
-    "escape",
-    "is_relative",
-    "labels",
-    "minute_text",
-    "parse_size",
-    "parse_time",
-    "rate_text",
-    "size_text",
-    "time_text",
-    "utc_text",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64_MAX = 2**63 - 1
 _YEAR_MS, _DAY_MS = 31_556_952_000, 86_400_000
-_UNIT_MS = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 604_800_000,
-}
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _RELATIVE = re.compile(r"([+-])((?:[0-9]{1,12}(?:ms|[smhdw]))+)")
 _UNIT_SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,19})([kmgt]?)(?:i?b)?", re.IGNORECASE)

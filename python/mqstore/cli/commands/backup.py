@@ -54,12 +54,7 @@ _target_argument = click.argument("target", type=click.Path())
 @shared.storage
 @output_options
 def sync_command(
-    output: Output,
-    store: str,
-    target: str,
-    every: int | None,
-    health: Path | None,
-    **options: Any,
+    output: Output, store: str, target: str, every: int | None, health: Path | None, **options: Any
 ) -> None:
     """Copy what is new of a store into a backup, and write a snapshot of this moment.
 

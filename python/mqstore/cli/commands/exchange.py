@@ -126,10 +126,7 @@ _MOST_SHOWN = 20
 @shared.topics(callback=or_none)
 @shared.tags
 @several(
-    "--key keys",
-    "KEY",
-    "Only messages with this key; repeat --key for several.",
-    callback=or_none,
+    "--key keys", "KEY", "Only messages with this key; repeat --key for several.", callback=or_none
 )
 @shared.begin_end
 @flag("--renumber", "Number each queue from 0 on.")

@@ -13,6 +13,7 @@ import threading
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -214,10 +215,7 @@ def _show(
     session: Session, query: str, output: Output, form: str, target: Path | None = None
 ) -> int:
     """Runs a query and prints its rows; the exit code."""
-    with (
-        contextlib.ExitStack() as bar,
-        closing(_Running(session, query, form)) as running,
-    ):
+    with contextlib.ExitStack() as bar, closing(_Running(session, query, form)) as running:
         session.stores.advance = bar.enter_context(progress("reading"))
         for schema, kinds, batches in running.results():
             first = list(islice(batches, 1))
@@ -340,7 +338,8 @@ def _print(
         output.rows(msgspec.Raw(_strict(row[0]).encode()) for row in rows)
     elif form == "csv":
         shown = escape if on_terminal() else str
-        writer = csv.writer(_Lines(output), lineterminator="\n")
+        lines = SimpleNamespace(write=lambda text: output.line(text.removesuffix("\n")))
+        writer = csv.writer(lines, lineterminator="\n")
         for row in chain([names], rows):
             writer.writerow([None if cell is None else shown(cell) for cell in row])
     elif form == "md":
@@ -357,16 +356,6 @@ def _print(
 def _strict(text: str | None) -> str:
     """JSON with null for the numbers that DuckDB writes and JSON lacks."""
     return _NO_JSON.sub(lambda found: found[1] or "null", text or "null")
-
-
-class _Lines:
-    """A file for ``csv``."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-
-    def write(self, text: str) -> None:
-        self._output.line(text.removesuffix("\n"))
 
 
 def _markdown(cell: str | None) -> str:

@@ -32,11 +32,7 @@ _CHECKPOINT_TIMES = (
     "min_timestamp_ms",
     "min_timestamp_index_ms",
 )
-_CHECKPOINT_OFFSETS = (
-    "master_flushed_offset",
-    "confirm_physical_offset",
-    "logics_physical_offset",
-)
+_CHECKPOINT_OFFSETS = ("master_flushed_offset", "confirm_physical_offset", "logics_physical_offset")
 
 _ENTRY = ("queue_offset", "physical_offset", "store_size", "tags_code")
 _BATCH_ENTRY = ("message_count", "store_timestamp_ms")

@@ -38,11 +38,7 @@ _KEPT = columns(
     Column("in_log", lambda known: "yes" if known else "no", title="IN THE LOG"),
     "folder",
 )
-_STATES = {
-    "new": "there was no store",
-    "clean": "cleanly closed",
-    "crash": "not closed",
-}
+_STATES = {"new": "there was no store", "clean": "cleanly closed", "crash": "not closed"}
 
 
 @command("recover", short_help="Plan the recovery of a store; run it with --apply.")
