@@ -36,6 +36,20 @@ def _refuse_on_terminal(_ctx: click.Context, _param: click.Parameter, value: boo
 def view_options(command: Function) -> Function:
     """``--body FORM`` with its schemas, and ``--preview``; the command gets a ``MessageView``."""
 
+    @option(
+        "--body",
+        ["text", "hex", "json", "protobuf", "none"],
+        "How bodies are shown; protobuf: fields by number.  [default: text]",
+    )
+    @option("--proto", "FILE", "Protobuf schema of the bodies: .proto, or a descriptor set.")
+    @option("--message message_name", "NAME", "Name of the message in --proto.")
+    @option("--avro", "FILE", "Avro schema of the bodies.")
+    @option(
+        "--preview",
+        "SIZE",
+        "Most bytes of a body shown to people; JSON has all of them.",
+        default="4k",
+    )
     @functools.wraps(command)
     def with_view(
         *args: Any,
@@ -49,25 +63,7 @@ def view_options(command: Function) -> Function:
         form = _form(body, proto, message_name, avro)
         return command(*args, view=MessageView(form, preview=preview), **options)
 
-    decorated: Function = with_view
-    for decorate in (
-        option(
-            "--preview",
-            "SIZE",
-            "Most bytes of a body shown to people; JSON has all of them.",
-            default="4k",
-        ),
-        option("--avro", "FILE", "Avro schema of the bodies."),
-        option("--message message_name", "NAME", "Name of the message in --proto."),
-        option("--proto", "FILE", "Protobuf schema of the bodies: .proto, or a descriptor set."),
-        option(
-            "--body",
-            ["text", "hex", "json", "protobuf", "none"],
-            "How bodies are shown; protobuf: fields by number.  [default: text]",
-        ),
-    ):
-        decorated = decorate(decorated)
-    return decorated
+    return with_view
 
 
 def _form(

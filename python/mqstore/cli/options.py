@@ -220,6 +220,8 @@ def or_none(
 def output_options(command: Function) -> Function:
     """``--json`` and ``--jsonl``; the command gets an ``Output`` first."""
 
+    @flag("--json as_json", "One JSON document.")
+    @flag("--jsonl as_jsonl", "A JSON document a row.")
     @functools.wraps(command)
     def with_output(*, as_json: bool, as_jsonl: bool, **options: Any) -> Any:
         if as_json and as_jsonl:
@@ -234,9 +236,7 @@ def output_options(command: Function) -> Function:
             pager.close()
         return result
 
-    as_jsonl = flag("--jsonl as_jsonl", "A JSON document a row.")
-    as_json = flag("--json as_json", "One JSON document.")
-    return as_json(as_jsonl(with_output))
+    return with_output
 
 
 def command(
