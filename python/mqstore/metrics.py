@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
+import shutil
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,6 +32,7 @@ with needs("metrics", "mqstore.metrics"):
     from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
@@ -70,8 +71,7 @@ def _used_bytes(store: Store) -> int:
     root = root_of(store)
     if is_remote(root):
         return sum(state.st_size for _, state in root.entries() if state is not None)
-    disk = os.statvfs(root)
-    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+    return shutil.disk_usage(root).used
 
 
 class StoreCollector(Collector):

@@ -34,8 +34,8 @@ class Sought:
         exact: As for ``Store.query``.
     """
 
-    topics: tuple[str, ...]
-    key: str | None
+    topics: tuple[str, ...] = ()
+    key: str | None = None
     tags: str | None = None
     begin_ms: int | None = None
     end_ms: int | None = None

@@ -129,40 +129,27 @@ def note_not_found(store: Store, what: Sought) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """The requested selection; ``None`` is no bound.
+class Selection(Sought):
+    """The requested selection; ``None`` is no bound, and ``tags`` an expression.
+
+    A key goes with ``topics``, ``limit``, ``begin_ms`` and ``end_ms`` only.
 
     Attributes:
-        topics: Only these topics; all where empty.
         queue_id: Only queues of this number.
         offset: Where to begin: a queue offset with ``queue_id`` and one topic, else a physical
             offset. With ``reverse``, where to end.
         limit: How many messages.
-        begin_ms: First store time.
-        end_ms: Last store time.
-        tags: A tag expression.
-        key: A key or unique key; goes with ``topics``, ``limit``, ``begin_ms`` and ``end_ms`` only.
         reverse: Newest first.
         grep: Pattern that the body must contain.
         skip_damage: Go on behind damage.
     """
 
-    topics: tuple[str, ...] = ()
     queue_id: int | None = None
     offset: int | None = None
     limit: int | None = None
-    begin_ms: int | None = None
-    end_ms: int | None = None
-    tags: str | None = None
-    key: str | None = None
     reverse: bool = False
     grep: re.Pattern[bytes] | None = None
     skip_damage: bool = False
-
-    @property
-    def sought(self) -> Sought:
-        """The key with its topics and times."""
-        return Sought(topics=self.topics, key=self.key, begin_ms=self.begin_ms, end_ms=self.end_ms)
 
 
 class Selected:
@@ -216,7 +203,7 @@ def _by_key(store: Store, what: Selection) -> _Messages:
     # how many are needed for so many matches.
     newest = what.limit if what.reverse and what.grep is None else None
     most = _MOST_OF_A_KEY if newest is None else newest
-    result = query(store, what.sought, most)
+    result = query(store, what, most)
     if not result.complete:
         note(may_be_more(result))
     yield from result if what.reverse else reversed(result)

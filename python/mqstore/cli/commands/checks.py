@@ -175,8 +175,8 @@ def _groups(report: mqstore.DoctorReport) -> Lines:
 
 def _in_zone(text: str) -> str:
     """A text with its times in the zone in force."""
-    return _TIME.sub(lambda found: time_text(_ms(found[0])), text)
 
+    def shown(found: re.Match[str]) -> str:
+        return time_text(int(datetime.fromisoformat(found[0]).timestamp() * 1000))
 
-def _ms(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp() * 1000)
+    return _TIME.sub(shown, text)

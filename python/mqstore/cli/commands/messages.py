@@ -97,7 +97,7 @@ def cat_command(
                 return 1
         is_empty = not printed and not allow_empty
         if what.key is not None and is_empty:
-            keys.note_not_found(opened, what.sought)
+            keys.note_not_found(opened, what)
             return 1
         if found.skipped_ranges:
             return note_skipped(found.skipped_ranges, found.skipped_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import time
 from contextlib import suppress
 from typing import Any
@@ -315,13 +315,10 @@ def clean_command(
 def _disk(store: str) -> dict[str, int]:
     """The size of the store's file system, and how much of it is used."""
     try:
-        found = os.statvfs(store)
+        total, used, _ = shutil.disk_usage(store)
     except OSError:
         return {"total_bytes": 0, "used_bytes": 0}  # no store: cleaning it says so
-    return {
-        "total_bytes": found.f_blocks * found.f_frsize,
-        "used_bytes": (found.f_blocks - found.f_bfree) * found.f_frsize,
-    }
+    return {"total_bytes": total, "used_bytes": used}
 
 
 def _head(report: mqstore.CleanReport, disk: dict[str, int]) -> Lines:
