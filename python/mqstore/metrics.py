@@ -50,19 +50,11 @@ _Found: TypeAlias = "tuple[str, str, Sequence[_Sample]]"
 _STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 _RETRY_PREFIX = "%RETRY%"
 # `TopicValidator`, and the prefix of system groups in `MixAll`.
-_SYSTEM_TOPICS = frozenset(
-    {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
+_SYSTEM_TOPICS = {
+    *("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"),
+    *("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC"),
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+}
 _SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX = "rmq_sys_", "cid_rmq_sys_"
 
 
