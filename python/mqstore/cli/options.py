@@ -210,13 +210,6 @@ config_option = option("--config", "FILE", "The broker.conf that the store was w
 """``--config broker.conf``."""
 
 
-def or_none(
-    _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
-) -> tuple[str, ...] | None:
-    """The values of a repeatable option; ``None`` without one, as functions take all."""
-    return given or None
-
-
 def output_options(command: Function) -> Function:
     """``--json`` and ``--jsonl``; the command gets an ``Output`` first."""
 

@@ -78,6 +78,13 @@ def topics(text: str = "Only this topic; repeat -t for several.", **more: Any) -
     return several("-t --topic topics", "TOPIC", text, **more)
 
 
+def or_none(
+    _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """The values of a repeatable option; ``None`` without one, as functions take all."""
+    return given or None
+
+
 def health(text: str) -> Decorator:
     """``--health FILE``; the command gets a path."""
     return option("--health", "FILE", text, type=click.Path(dir_okay=False, path_type=Path))

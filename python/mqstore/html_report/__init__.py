@@ -20,21 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mqstore
+from mqstore import text
 from mqstore.errors import StoreIOError, needs
 from mqstore.files.durable import new_file
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
 from mqstore.store import connect, local
-from mqstore.text import (
-    age_text,
-    count_text,
-    day_text,
-    duration_text,
-    escape,
-    minute_text,
-    size_text,
-    time_text,
-)
 
 with needs("report", "mqstore.report"):
     from jinja2 import Environment, StrictUndefined
@@ -133,10 +124,10 @@ def render(facts: SimpleNamespace) -> str:
 
 def _json_for_html(value: object) -> Markup:
     """JSON that stands in a script element: nothing in it ends that, or begins a comment."""
-    text = json.dumps(value, separators=(",", ":"))
+    encoded = json.dumps(value, separators=(",", ":"))
     for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704 - there is no markup left in it
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    return Markup(encoded)  # noqa: S704 - there is no markup left in it
 
 
 def _hash(script: str) -> str:
@@ -148,8 +139,8 @@ def _packed(script: str) -> str:
     packer = zlib.compressobj(9, zlib.DEFLATED, 15, 9)
     data = packer.compress(script.encode()) + packer.flush()
     # page.js knows the length by it.
-    text = base64.b85encode(data, pad=True).decode()
-    return f"{len(data)}:" + text.translate(_NO_MARKUP)
+    encoded = base64.b85encode(data, pad=True).decode()
+    return f"{len(data)}:" + encoded.translate(_NO_MARKUP)
 
 
 def _for_script(script: str) -> str:
@@ -158,18 +149,20 @@ def _for_script(script: str) -> str:
 
 
 def _span_text(time_ms: int) -> str:
-    return f"{count_text(time_ms)} ms" if time_ms < 10_000 else duration_text(time_ms / 1000)
+    return (
+        f"{text.count_text(time_ms)} ms" if time_ms < 10_000 else text.duration_text(time_ms / 1000)
+    )
 
 
 _FILTERS: dict[str, Callable[..., str]] = {
-    "shown": escape,  # jinja2 escapes what HTML would read in it
-    "count": count_text,
-    "size": size_text,
-    "day": day_text,
-    "clock": lambda ms: "" if ms is None else time_text(ms)[11:19],
-    "minute": lambda ms: minute_text(ms).replace("T", " "),
-    "age": age_text,
+    "shown": text.escape,  # jinja2 escapes what HTML would read in it
+    "count": text.count_text,
+    "size": text.size_text,
+    "day": text.day_text,
+    "clock": lambda ms: "" if ms is None else text.time_text(ms)[11:19],
+    "minute": lambda ms: text.minute_text(ms).replace("T", " "),
+    "age": text.age_text,
     "span": _span_text,
     "percent": lambda part: f"{100 * min(max(part, 0.0), 1.0):.1f}%",
-    "duration": duration_text,
+    "duration": text.duration_text,
 }

@@ -13,7 +13,7 @@ import click
 import mqstore
 from mqstore import _native
 from mqstore.cli import shared
-from mqstore.cli.options import config_option, flag, option, or_none, output_options
+from mqstore.cli.options import config_option, flag, option, output_options
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.cli.progress import progress
 from mqstore.files.durable import new_file
@@ -168,7 +168,7 @@ def snapshots_command(output: Output, target: str, check: bool, **options: Any) 
 @option("--at", "TIME", "The store as it was then.")
 @option("--snapshot", "ID", "The store as of a snapshot.")
 @option("--to-offset", "OFFSET", "The log's end.")
-@shared.topics(callback=or_none)
+@shared.topics(callback=shared.or_none)
 @flag("--dry-run", "Only print the plan.")
 @shared.storage
 @output_options

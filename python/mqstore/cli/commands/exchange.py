@@ -16,17 +16,7 @@ from mqstore import _native
 from mqstore.cli import shared
 from mqstore.cli.messages import note_skipped
 from mqstore.cli.names import refusals
-from mqstore.cli.options import (
-    FILE,
-    command,
-    flag,
-    open_store,
-    option,
-    or_none,
-    read_argument,
-    read_command,
-    several,
-)
+from mqstore.cli.options import FILE, command, flag, option, read_argument, read_command, several
 from mqstore.cli.output import Column, Lines, Output, Rows, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.layout import LogFiles, log_folders
@@ -48,7 +38,7 @@ if TYPE_CHECKING:
     "How the messages are written; parquet and arrow need mqstore[parquet].",
     default="jsonl",
 )
-@shared.topics(callback=or_none)
+@shared.topics(callback=shared.or_none)
 @shared.tags
 @shared.begin_end
 @option(
@@ -123,10 +113,13 @@ _MOST_SHOWN = 20
 
 @read_command("copy", short_help="Copy a store or a part of it into a new one.")
 @click.argument("out", type=click.Path())
-@shared.topics(callback=or_none)
+@shared.topics(callback=shared.or_none)
 @shared.tags
 @several(
-    "--key keys", "KEY", "Only messages with this key; repeat --key for several.", callback=or_none
+    "--key keys",
+    "KEY",
+    "Only messages with this key; repeat --key for several.",
+    callback=shared.or_none,
 )
 @shared.begin_end
 @flag("--renumber", "Number each queue from 0 on.")
@@ -182,7 +175,7 @@ def diff_command(output: Output, a: str, b: str, lost: bool, config: str | None)
     with progress("comparing", unit="queues") as advance:
         report = mqstore.diff(a, b, progress=advance, config=config)
     if lost:
-        with open_store(a, config) as first, open_store(b, config) as second:
+        with mqstore.open(a, config=config) as first, mqstore.open(b, config=config) as second:
             count = output.rows(_lost_rows(first, second, report), _LOST)
         unlisted = sum(queue.missing + queue.extra + queue.different for queue in report.differing)
         if unlisted > len(report.differences):

@@ -164,14 +164,12 @@ def _preview(output: Output, file: str) -> None:
     from mqstore.spark.target import needs_session
 
     config = PipelineConfig.load(file)
-    if not needs_session(config):
-        _show(output, preview(file))
-        return
-    spark = start_session({**_SETTINGS, **config.spark})
+    spark = start_session({**_SETTINGS, **config.spark}) if needs_session(config) else None
     try:
         _show(output, preview(file, spark))
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
 
 
 def _now() -> str:

@@ -13,15 +13,7 @@ import click
 
 from mqstore.cli import shared
 from mqstore.cli.names import refusals
-from mqstore.cli.options import (
-    COUNT_RATE,
-    Function,
-    flag,
-    option,
-    read_command,
-    read_pairs,
-    several,
-)
+from mqstore.cli.options import COUNT_RATE, flag, option, read_command, read_pairs, several
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.replaying.replay import INTERRUPTED, Replay
@@ -30,6 +22,7 @@ from mqstore.replaying.selection import REFUSED
 from mqstore.text import count_text, duration_text, escape, rate_text
 
 if TYPE_CHECKING:
+    from mqstore.cli.options import Function
     from mqstore.replaying.report import ReplayReport
 
 _MOST_SHOWN = 20

@@ -377,10 +377,8 @@ def convert_command(output: Output, store: str, apply: bool, **options: Any) -> 
     if options["queues"] is None and options["index"] is None:
         raise click.UsageError("--queues or --index: expected at least one of them.")
     report = mqstore.convert(store, dry_run=not apply, **options)
-    findings = [
-        {"code": found.code, "severity": found.severity, "message": found.message}
-        for found in report.findings
-    ]
+    names = ("code", "severity", "message")
+    findings = [{name: getattr(found, name) for name in names} for found in report.findings]
     output.document(as_document(report) | {"findings": findings}, lambda: _convert_lines(report))
 
 
