@@ -149,9 +149,9 @@ def _for_script(script: str) -> str:
 
 
 def _span_text(time_ms: int) -> str:
-    return (
-        f"{text.count_text(time_ms)} ms" if time_ms < 10_000 else text.duration_text(time_ms / 1000)
-    )
+    if time_ms < 10_000:
+        return f"{text.count_text(time_ms)} ms"
+    return text.duration_text(time_ms / 1000)
 
 
 _FILTERS: dict[str, Callable[..., str]] = {

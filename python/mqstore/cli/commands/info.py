@@ -65,6 +65,8 @@ def _info(store: Store) -> Row:
     locked, pid = mqstore.lock_state(root)
     aborted = below(root, "abort").exists()
     topics, queues = store.topics(), store.queues()
+    firsts = known(queue.first_store_timestamp_ms for queue in queues)
+    lasts = known(queue.last_store_timestamp_ms for queue in queues)
     files = list_files(root)
     not_read = mqstore.inventory(root)
     return {
@@ -77,12 +79,8 @@ def _info(store: Store) -> Row:
         "queues": len(queues),
         "lite_topics": sum(lite_names(topic) is not None for topic in topics),
         "messages": sum(queue.max_offset - queue.min_offset for queue in queues),
-        "first_store_timestamp_ms": min(
-            known(queue.first_store_timestamp_ms for queue in queues), default=None
-        ),
-        "last_store_timestamp_ms": max(
-            known(queue.last_store_timestamp_ms for queue in queues), default=None
-        ),
+        "first_store_timestamp_ms": min(firsts, default=None),
+        "last_store_timestamp_ms": max(lasts, default=None),
         "index": _index_info(store),
         "checkpoint": _checkpoint_info(store),
         "versions": store.versions(),

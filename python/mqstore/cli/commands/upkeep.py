@@ -388,10 +388,8 @@ def _convert_lines(report: mqstore.ConvertReport) -> Lines:
     done = "moved" if report.applied else "would be moved"
     names = {"file": "files", "rocksdb": "RocksDB"}
     if report.queues is not None:
-        counts = (
-            f"{count_text(report.queue_count)} queues of {count_text(report.messages)} messages"
-        )
-        yield f"{counts} {done} to {names[report.queues]}"
+        queues, messages = count_text(report.queue_count), count_text(report.messages)
+        yield f"{queues} queues of {messages} messages {done} to {names[report.queues]}"
         kind = "defaultRocksDB" if report.queues == "rocksdb" else "default"
         yield f"the broker needs storeType={kind}"
     if report.index is not None:
