@@ -304,6 +304,13 @@ def test_another_log_is_known_by_a_message(client: type[Client], root: Path) -> 
         ({"properties": {"a\1b": "c"}}, "properties: expected UTF-8 text without the bytes 1"),
         ({"properties": {"a": "b\2"}}, "properties: expected UTF-8 text"),
         ({"to_topic": "\ud800"}, r"to_topic: expected UTF-8 text, got '\\ud800'"),
+        ({"topics": "\ud800", "allow_empty": True}, "topics: expected UTF-8 text"),
+        ({"tags": "\ud800"}, r"tags: expected UTF-8 text, got '\\ud800'"),
+        ({"keys": ["a", "\ud800"]}, "keys: expected UTF-8 text"),
+        ({"ids": [0, "\ud800"]}, "ids: expected UTF-8 text and numbers"),
+        ({"grep": "\ud800"}, "grep: expected a regular expression in UTF-8"),
+        ({"grep": "("}, r"grep: expected a regular expression in UTF-8, got '\('"),
+        ({"properties": 5}, "properties: expected UTF-8 text"),
         ({"batch": 0}, "batch: expected 1 to 1024"),
         ({"include": "halves"}, "include: expected half or"),
         ({"ids": 0, "topics": "orders"}, "topics: expected none, got .*; ids go alone"),
@@ -327,6 +334,7 @@ def test_one_value_is_one_value_and_unknown_names_are_refused(
 ) -> None:
     assert mqstore.replay(root, "a:1", topics="orders").messages == 40
     assert mqstore.replay(root, "a:1", ids=0).messages == 1
+    assert mqstore.replay(root, "a:1", topics="orders", grep="").messages == 40
     with pytest.raises(TypeError, match="unexpected keyword argument 'topic'"):
         mqstore.resend(root, "billing", "a:1", topic="orders")
 

@@ -44,6 +44,13 @@ if TYPE_CHECKING:
 INTERRUPTED = "interrupted"
 # Messages that a dry run shows.
 _FIRST = 5
+
+
+def _is_text(given: Iterable[str] | None) -> bool:
+    """Whether UTF-8 can hold a text or all of several; ``None`` is as good."""
+    return not re.search("[\ud800-\udfff]", "".join(given or ()))
+
+
 # The values that an argument may have, by its name.
 _WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "include": (" or ".join(REFUSED), lambda names: {*names} <= {*REFUSED}),
@@ -55,7 +62,14 @@ _WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
             not re.search("[\1\2\ud800-\udfff]", "".join(map("".join, (given or {}).items())))
         ),
     ),
-    "to_topic": ("UTF-8 text", lambda topic: not re.search("[\ud800-\udfff]", topic or "")),
+    **dict.fromkeys(("to", "to_topic", "topics", "tags", "keys"), ("UTF-8 text", _is_text)),
+    "ids": ("UTF-8 text and numbers", lambda ids: _is_text(map(str, ids))),
+    "grep": (
+        "a regular expression in UTF-8",
+        lambda grep: (
+            grep is None or bool(re.compile(grep.encode() if isinstance(grep, str) else grep))
+        ),
+    ),
     "limit": ("a count", lambda count: count is None or count >= 0),
     "rate": ("more than 0", lambda rate: rate is None or rate > 0),
     "bytes_rate": ("more than 0", lambda rate: rate is None or rate > 0),
@@ -226,7 +240,7 @@ class Replay:
             # Neither order nor repetition makes another selection, and so another journal.
             given[name] = tuple(sorted(set(values), key=str))
         _check(given, group, to_origin=to_origin)
-        if grep := given["grep"]:
+        if (grep := given["grep"]) is not None:
             given["grep"] = re.compile(grep.encode() if isinstance(grep, str) else grep)
         self._path = connect(path, given["storage_options"])
         failed = given["retry_failed"]
@@ -419,7 +433,7 @@ def _check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> N
         try:
             if is_right(given[name]):
                 continue
-        except TypeError:
+        except (AttributeError, OverflowError, TypeError, ValueError, re.error):
             pass
         raise wrong_setting(name, wanted, repr(given[name]))
     others = {
