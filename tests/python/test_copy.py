@@ -13,6 +13,7 @@ import pytest
 import mqstore
 from helpers.golden import Case, manifest
 from helpers.stores import TIME, TINY, log_bytes, message
+from mqstore.exchange.matching import DROPPED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,6 +202,18 @@ def test_zeros_leave_every_message_where_it_is(root: Path, tmp_path: Path) -> No
     found = mqstore.diff(root, tmp_path / "out")
     assert (found.ok, found.different, found.missing, found.extra) == (False, 100, 0, 0)
     assert {one.fields for one in found.differences} == {("body",)}
+
+
+def test_properties_by_which_rocketmq_handles_a_message_stay_by_default(tmp_path: Path) -> None:
+    kept = {*DROPPED} - {"__CRC32#", "DELAY", "INNER_NUM", "INNER_BASE"}
+    with mqstore.open(tmp_path / "in", "a", config=SETTINGS) as store:
+        store.append("orders", b"", properties=dict.fromkeys(kept, "2") | {"source": "2"})
+    report = mqstore.copy(tmp_path / "in", tmp_path / "out", redact_default="zeros")
+    assert {*report.left_as_is[0].properties} >= kept
+    with mqstore.open(tmp_path / "out", config=SETTINGS) as copied:
+        properties = next(iter(copied.scan())).properties
+    assert {name for name, value in properties.items() if value == "2"} == kept
+    assert properties["source"] == "0"
 
 
 def test_batches_and_checksums_are_made_to_fit(tmp_path: Path) -> None:

@@ -45,24 +45,25 @@ _KEPT = (
 )
 # A name is followed by 0x01, a value by 0x02.
 _NAME = re.compile(rb"(?:^|(?<=\x02))([^\x01\x02]*)\x01")
-OF_BROKER = (
-    *("DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__", "WAIT"),
+# Properties of a message's way through a broker: they would mean something else at the target.
+DROPPED = (
+    *("DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__"),
     *("RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET"),
-    *("CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK", "MSG_TYPE", "__CRC32#"),
-    *("INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
+    *("CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK", "1ST_POP_TIME", "TRANSFER_FLAG", "__CRC32#"),
+    *("INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "MSG_TYPE", "CORRECTION_FLAG"),
     *("TIMER_DELAY_LEVEL", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
-    *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
+    *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"),
+    *("TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "ORIGIN_GROUP", "WAIT"),
+    *("TRAN_PREPARED_QUEUE_OFFSET", "TIMER_DEL_UNIQKEY", "POP_CK_OFFSET"),
 )
-"""Properties of a message's way through a broker."""
 OF_DEAD_LETTERS = ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")
-"""Those that a failed message must lose to be one of its topic again."""
+"""Those that a message must lose to be one of its topic again."""
 # Properties by which RocketMQ handles a message: a default rule leaves them.
-_OF_ROCKETMQ = frozenset(
-    (
-        *(*OF_BROKER, *OF_DEAD_LETTERS),
-        *("UNIQ_KEY", "INNER_MULTI_DISPATCH", "INSTANCE_ID", "MQSTORE_LEFT_OUT"),
-    )
-)
+_OF_ROCKETMQ = {
+    *DROPPED,
+    *OF_DEAD_LETTERS,
+    *("UNIQ_KEY", "INSTANCE_ID", "INNER_MULTI_DISPATCH", "MQSTORE_LEFT_OUT"),
+}
 
 
 class LeftAsIs(NamedTuple):

@@ -22,11 +22,11 @@ import msgspec
 import mqstore
 from mqstore._names import broker_of
 from mqstore.errors import StoreError, wrong_setting
-from mqstore.exchange.matching import OF_DEAD_LETTERS
+from mqstore.exchange.matching import DROPPED, OF_DEAD_LETTERS
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import FirstMessage, ReplayReport, ReplayTopic, read_failures
 from mqstore.replaying.run import Pace, Run, Ways, Work
-from mqstore.replaying.selection import DROPPED, REFUSED, Selection, Selector
+from mqstore.replaying.selection import REFUSED, Selection, Selector
 from mqstore.replaying.sender import Sender, Target
 from mqstore.store import connect, is_remote
 from mqstore.text import count_text

@@ -15,7 +15,7 @@ from mqstore._names import broker_of, is_system_topic, missing_topics
 from mqstore._native import Damage, decode
 from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
-from mqstore.exchange.matching import OF_BROKER, Choice, body_matches
+from mqstore.exchange.matching import Choice, body_matches
 from mqstore.exchange.narrowing import has_all_queues, offsets_of_keys
 from mqstore.groups.failed import SCHEDULE_TOPIC
 
@@ -32,12 +32,6 @@ REFUSED: tuple[Refused, ...] = get_args(Refused)
 _WAITING = ("half", "delayed", "timer")
 # Compressed, of a transaction, or a batch: bits of `MessageSysFlag`.
 _UNUSUAL = 0x1 | 0xC | 0xC0
-# Properties of a message's way through a broker: they would mean something else at the target.
-DROPPED = (
-    *OF_BROKER,
-    *("1ST_POP_TIME", "TRANSFER_FLAG", "CORRECTION_FLAG", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"),
-    *("CHECK_IMMUNITY_TIME_IN_SECONDS", "ORIGIN_GROUP", "TRAN_PREPARED_QUEUE_OFFSET"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
