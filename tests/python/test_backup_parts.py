@@ -122,20 +122,20 @@ def test_single_topics_are_restored(
     for wrong in (["T", "missing"], []):
         with pytest.raises(mqstore.MessageNotFoundError, match=r"^topics: .*nothing was written"):
             mqstore.restore(backup, out, topics=wrong, dry_run=True)
-    with pytest.raises(mqstore.ConfigError, match=r"^path: expected a folder that another may"):
+    with pytest.raises(mqstore.ConfigError, match=r"^path: expected an empty folder, got /proc"):
         mqstore.restore(backup, "/proc", **moment)
 
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    # Interrupted as it copies, it leaves nothing; as it verifies, it goes on there.
+    # Interrupted as it copies, it leaves an empty folder; as it verifies, it goes on there.
     for name in ("progress", "verify"):
         progress = fail if name == "progress" else None
         with monkeypatch.context() as patch:
             patch.setattr(mqstore, "verify", fail)
             with pytest.raises(KeyboardInterrupt):
                 mqstore.restore(backup, out, progress=progress, **moment)
-        assert out.exists() == (name == "verify")
+        assert any(out.iterdir()) == (name == "verify")
     with pytest.raises(mqstore.ConfigError, match="empty folder"):
         mqstore.restore(backup, out, topics=["U"], snapshot=snapshot)
     with monkeypatch.context() as patch:
@@ -151,6 +151,41 @@ def test_single_topics_are_restored(
         assert store.groups()["gT"] == places
         assert [place.queue_offset for place in store.groups()["gU"]] == [0]
         assert store.append_many([message("T", queue_id=0)])[0].queue_offset == 30
+
+
+@pytest.mark.parametrize(
+    "killed",
+    [
+        "progress = lambda *_: os._exit(9)",
+        "Path.rename = lambda *at: os._exit(9) if rename(*at).name == 'config' else None",
+        "restoring.sync = lambda *_: os._exit(9)",
+        "restoring._note = lambda *at: os._exit(9) if at[1] == 'commitlog' else note(*at)",
+        "Path.rmdir = lambda *_: os._exit(9)",
+        "mqstore.verify = lambda *_, **__: os._exit(9)",
+    ],
+)
+def test_a_killed_restore_of_topics_goes_on_and_leaves_nothing(
+    tmp_path: Path, root: Path, killed: str
+) -> None:
+    backup, out = tmp_path / "backup", tmp_path / "above/out"
+    mqstore.sync(root, backup)
+    child = f"""
+import os, sys
+from pathlib import Path
+import mqstore
+from mqstore.backup import restoring
+progress, note, rename = None, restoring._note, Path.rename
+{killed}
+mqstore.restore(sys.argv[1], sys.argv[2], topics=["T"], progress=progress)
+"""
+    command = [sys.executable, "-c", child, backup, out]
+    assert subprocess.run(command, check=False).returncode == 9
+    with pytest.raises(mqstore.ConfigError, match="empty folder"):
+        mqstore.restore(backup, out, topics=["U"])
+    assert mqstore.restore(backup, out, topics=["T"]).findings == ()
+    assert not [*out.glob("*mqstore.copying*"), *out.glob("*.restoring")]
+    assert [*out.parent.iterdir()] == [out]
+    assert len(bodies(out)) == 60
 
 
 def test_the_command_compresses_and_restores_topics(tmp_path: Path, root: Path) -> None:

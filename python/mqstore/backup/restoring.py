@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 
 _JOURNAL = "mqstore.restoring"
+# A copy of single topics, whole; it is made in the folder that it is for, beside the journal.
+_COPY = "mqstore.copying"
 _WINDOWS = 4
 
 
@@ -139,10 +142,6 @@ def restore(
     plan = {"snapshot": moment.id, "end_offset": end, "configuration": files.configuration}
     if topics is not None:
         plan["topics"] = topics = tuple(topics)
-        # The copy is made beside the folder, which it replaces.
-        if os.path.ismount(out) or (out.exists() and not os.access(out.parent, os.W_OK)):
-            text = f"path: expected a folder that another may replace, got {out}"
-            raise ConfigError(f"{text}; nothing was written: take a folder below it", "path")
         with mqstore.open(files.path()) as store:
             missing = missing_topics(store, topics) if topics else ["expected at least one"]
             if missing:
@@ -165,13 +164,13 @@ def restore(
             text = f"{out}: expected a log up to {end}, found one up to {found}"
             text += "; `mqstore snapshots TARGET --check` reports damage of the backup"
             raise CorruptionError(text, str(out), found, "log-end", str(end), str(found))
-    elif not done:
-        (out / _JOURNAL).unlink(missing_ok=True)
-        mqstore.copy(
-            files.path(), out, topics=topics, allow_empty=True, config=settings, progress=progress
-        )
-        out.chmod(0o700)
-        (out / _JOURNAL).write_text(f"{json.dumps(plan)}\ncommitlog\n", "utf-8")
+    else:
+        if not done:
+            with _journal(out, plan) as journal:
+                _copy(out, files, topics, progress)
+                _note(journal, "commitlog")
+        with contextlib.suppress(FileNotFoundError):
+            (out / _COPY).rmdir()
     # Until it is verified, an interrupted restore goes on.
     findings = mqstore.verify(out, config=settings if topics is None else None).findings
     (out / _JOURNAL).unlink()
@@ -203,12 +202,8 @@ def _write(
     progress: Callable[[int, int], object] | None,
 ) -> None:
     """Writes files, and enters each in the journal once it is durable."""
-    with io_errors("create", out):
-        make_root(out)
     copied, total = 0, sum(files.files[name].end for name in names)
-    with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
-        if journal.tell() == 0:
-            _note(journal, json.dumps(plan))
+    with _journal(out, plan) as journal:
         # A store without a message has this folder, too.
         with io_errors("create", out):
             (out / "commitlog").mkdir(exist_ok=True)
@@ -233,6 +228,33 @@ def _write(
             _note(journal, name)
 
 
+def _copy(
+    out: Path,
+    files: BackupFiles,
+    topics: tuple[str, ...],
+    progress: Callable[[int, int], object] | None,
+) -> None:
+    """Copies messages of topics into a folder that has the journal and nothing else of others."""
+    copy = out / _COPY
+    if not copy.exists():
+        with io_errors("delete", out):
+            for killed in out.glob(f".{_COPY}.*.partial"):
+                shutil.rmtree(killed)
+        try:
+            mqstore.copy(
+                files.path(), copy, topics=topics, allow_empty=True,
+                config=files.loaded.settings, progress=progress,
+            )  # fmt: skip
+        except BaseException:
+            if not copy.exists():  # then another moment may be restored there
+                (out / _JOURNAL).unlink()
+            raise
+    with io_errors("rename", copy):
+        for path in copy.iterdir():
+            path.rename(out / path.name)
+        sync(out)
+
+
 def _pieces(files: BackupFiles, name: str) -> Iterator[tuple[int, bytes]]:
     """Parts of a file with their positions, of which several are fetched at once."""
     end = files.files[name].end
@@ -240,6 +262,16 @@ def _pieces(files: BackupFiles, name: str) -> Iterator[tuple[int, bytes]]:
         begins = range(at, min(at + PIECE * _WINDOWS, end), PIECE)
         parts = [(begin, min(begin + PIECE, end)) for begin in begins]
         yield from zip(begins, files.ranges((name, end, "", 0), parts), strict=True)
+
+
+@contextlib.contextmanager
+def _journal(out: Path, plan: dict[str, object]) -> Iterator[TextIO]:
+    with io_errors("create", out):
+        make_root(out)
+    with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
+        if journal.tell() == 0:
+            _note(journal, json.dumps(plan))
+        yield journal
 
 
 def _note(journal: TextIO, line: str) -> None:
