@@ -92,6 +92,24 @@ def remove_batches(root: Path) -> None:
     (root / "batchconsumequeue/BatchInner/0" / f"{0:020}").unlink()
 
 
+@pytest.mark.parametrize("what", ["file", "folder", "gap"])
+def test_a_queue_that_cannot_be_judged_is_told(tmp_path: Path, what: str) -> None:
+    put(tmp_path, "5.5")
+    queue = tmp_path / "consumequeue/T/0"
+    if what == "folder":
+        shutil.rmtree(queue)
+    elif what == "file":
+        (queue / f"{0:020}").unlink()
+    else:
+        shutil.copy(queue / f"{0:020}", queue / f"{40_000:020}")
+    report = mqstore.preflight(tmp_path, to="5.5")
+    assert (report.ok, report.starts) == (False, True)
+    cure = f"mqstore rebuild {tmp_path} --what consumequeue -t T --apply"
+    assert cure in [note.before for note in report.notes if note.severity == "error"]
+    said = "what it makes of queue 0 of T is not foreseen: " if what == "gap" else "it leaves the"
+    assert any(note.what.startswith(said) for note in report.notes)
+
+
 @pytest.mark.parametrize(
     ("name", "harm", "lost", "said"),
     [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import CorruptionError, StoreError, wrong_setting
+from mqstore.errors import CorruptionError, StoreError, StoreIOError, wrong_setting
 from mqstore.files.layout import open_queue
 from mqstore.results import _Report
 from mqstore.store import _broker_conf, _judged_settings, below, connect, is_remote, root_of
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _RELEASES = ("5.3", "5.4", "5.5")
 # A start takes records of another place or log for its own.
 _UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
+# Messages that are in no queue: a start enters those from where it begins on.
+_UNDISPATCHED = "MQ-DOC-01"
 # Entries that lead to no message or another one: a start puts none in their place.
 _WRONG_PLACES = frozenset({"MQ-DOC-04", "MQ-DOC-05"} | {f"MQ-CQ-{n:02}" for n in (2, 3, 4, 6, 7)})
 
@@ -121,6 +123,7 @@ def preflight(
     with mqstore.open(root, config=config) as store:
         flight = _Flight(store, root, to, given, start)
         notes = [
+            *flight.unforeseen,
             *flight.lost(),
             *flight.cut(advice),
             *flight.unreadable(found, advice),
@@ -152,6 +155,7 @@ class _Flight:
         self.store = store
         self.to = to
         self.missing = 0
+        self.unforeseen: list[PreflightNote] = []
         self.start = start
         self._recover = f"mqstore recover {shlex.quote(root)}{given} --apply"
         self._rebuild = f"mqstore rebuild {shlex.quote(root)}{given} --what"
@@ -165,8 +169,14 @@ class _Flight:
     def _in_files(self, queue: QueueInfo) -> mqstore.ConsumeQueue | None:
         try:
             return open_queue(self.store, queue)
-        except StoreError:
-            return None  # a start fails, or puts the queue's messages in again
+        except StoreIOError:
+            raise
+        except StoreError as error:
+            name = f"queue {queue.queue_id} of {queue.topic}"
+            what = f"what it makes of {name} is not foreseen: {error}"
+            cure = f"{self._rebuild} consumequeue -t {shlex.quote(queue.topic)} --apply"
+            self.unforeseen.append(PreflightNote("error", what, cure))
+            return None
 
     # --- what comes of it ---
 
@@ -217,9 +227,11 @@ class _Flight:
                 yield PreflightNote("error", what, advice)
 
     def wrong_entries(self, found: DoctorReport, advice: str) -> Iterator[PreflightNote]:
-        """Entries in the files that a start leaves as they are."""
+        """Entries in the files that a start leaves as they are, and those of lost files."""
+        # A reader of the store does not see them either, so that none was counted.
+        has_lost = not self.missing and self.begin > self.store.min_physical_offset
         for one in found:
-            is_misplaced = one.code in _WRONG_PLACES
+            is_misplaced = one.code in _WRONG_PLACES or (has_lost and one.code == _UNDISPATCHED)
             if one.severity == "error" and (is_misplaced or one.code.startswith("MQ-CQ-")):
                 what = f"it leaves the queues as they are: {one.title}"
                 # Otherwise each message is in its place, and only filters by tag or time go wrong.
