@@ -104,6 +104,11 @@ def queue_counts(store: Store) -> dict[str, int]:
     return {name: count for name, count in counts.items() if isinstance(count, int)}
 
 
+def listed(names: Iterable[str] | None) -> list[str] | None:
+    """Names as a list; a text is one name."""
+    return None if names is None else [names] if isinstance(names, str) else list(names)
+
+
 def missing_topics(store: Store, names: Iterable[str]) -> list[str]:
     """Returns a complaint for each topic that neither queues, log nor ``topics.json`` name.
 

@@ -196,6 +196,13 @@ def test_content_is_replaced_and_everything_still_fits(root: Path, tmp_path: Pat
     assert verified.ok, verified.findings
 
 
+def test_one_name_is_one_topic_or_key(root: Path, tmp_path: Path) -> None:
+    one = mqstore.copy(root, tmp_path / "one", topics="orders", keys="order-2")
+    many = mqstore.copy(root, tmp_path / "many", topics=["orders"], keys=["order-2"])
+    assert one.messages == many.messages > 0
+    assert mqstore.export_store(root, tmp_path / "out", topics="orders").messages > 50
+
+
 def test_zeros_leave_every_message_where_it_is(root: Path, tmp_path: Path) -> None:
     report = mqstore.copy(root, tmp_path / "out", redact={"rule": [{"body": "zeros"}]})
     assert (report.in_place, report.redacted) == (True, 100)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import mqstore
-from mqstore._names import missing_topics
+from mqstore._names import listed, missing_topics
 from mqstore.backup.moment import SETTINGS, BackupFiles, files_at
 from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
@@ -141,7 +141,7 @@ def restore(
     out, settings = Path(path), files.loaded.settings
     plan = {"snapshot": moment.id, "end_offset": end, "configuration": files.configuration}
     if topics is not None:
-        plan["topics"] = topics = tuple(topics)
+        plan["topics"] = topics = tuple(listed(topics) or ())
         with mqstore.open(files.path()) as store:
             missing = missing_topics(store, topics) if topics else ["expected at least one"]
             if missing:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore import _native
+from mqstore._names import listed
 from mqstore.errors import expected
 from mqstore.results import RecoveryReport, _Report
 from mqstore.store import local, settings_of
@@ -225,9 +226,8 @@ def rebuild(
     """
     local(path, "mqstore.rebuild")
     wanted = (what,) if isinstance(what, str) else tuple(what)
-    names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
-    given: dict[str, Any] = {"topics": names, "out": out, "dry_run": dry_run, "progress": progress}
-    given["settings"] = settings_of(config)
+    given: dict[str, Any] = {"topics": listed(topics), "out": out, "dry_run": dry_run}
+    given |= {"progress": progress, "settings": settings_of(config)}
     if "topics" in wanted:
         if len(wanted) > 1:
             raise ValueError(expected("what", "'topics' alone", repr(what), "call it twice"))

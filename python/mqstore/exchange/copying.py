@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
+from mqstore._names import listed
 from mqstore.errors import wrong_setting
 from mqstore.exchange.matching import (
     Choice,
@@ -201,9 +202,9 @@ def copy(
     if redact_default not in {None, "zeros", "drop"}:
         raise wrong_setting("redact_default", "zeros or drop", repr(redact_default))
     choice = Choice(
-        topics=None if topics is None else list(topics),
+        topics=listed(topics),
         tags=tags,
-        keys=None if keys is None else list(keys),
+        keys=listed(keys),
         begin_ms=begin_ms,
         end_ms=end_ms,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import mqstore
+from mqstore._names import listed
 from mqstore._native import import_messages
 from mqstore._settings import OWN_FILE
 from mqstore.errors import (
@@ -134,8 +135,7 @@ def export_store(
     local(target, "mqstore.export_store")
     if Path(target).absolute().is_relative_to(Path(path).absolute()):
         raise wrong_setting("target", "a path outside of the store", target)
-    names = None if topics is None else sorted(topics)
-    choice = Choice(topics=names, tags=tags, begin_ms=begin_ms, end_ms=end_ms)
+    choice = Choice(topics=listed(topics), tags=tags, begin_ms=begin_ms, end_ms=end_ms)
     advance = progress or (lambda _done, _total: None)
     with mqstore.open(path, "r", config=config) as store:
         if not allow_empty:
