@@ -180,6 +180,12 @@ def test_limits_that_are_too_low_are_one_error(mq, small, options):
             mqstore.sql(small[0], "select 1", **limits)
 
 
+def test_a_huge_count_of_threads_is_not_begun(small, monkeypatch):
+    monkeypatch.setattr("mqstore.database._MOST_THREADS", 3)
+    asked = mqstore.sql(small[0], "select current_setting('threads')", threads=10**9)
+    assert asked.fetchall() == [(3,)]
+
+
 def test_arguments_that_do_not_fit(mq, small, tmp_path):
     root, folder = small[0], small[0].parent
     for arguments, expected in (

@@ -45,6 +45,7 @@ _NAME_OPTIONS = {b"filename_pattern", b"file_extension"}
 _PLAIN_NAME = re.compile(rb"'[^'/]*' ?[,)]")
 _MOST_SQL = 1 << 32
 _LEAST_MEMORY_BYTES = 1 << 20
+_MOST_THREADS = 1024
 # DuckDB takes NaN and Infinity for JSON, which has no such numbers.
 _NUMBERS = r"""
 case when not regexp_matches(body_text, '(?i)nan|inf') or not
@@ -92,7 +93,7 @@ def sql(
         allow_files: Whether SQL may read and write other files; `query` none in a store, while a
             connection checks no path.
         memory_bytes: Memory of DuckDB, from 1 MiB; a query that needs more fails.
-        threads: Threads of DuckDB.
+        threads: Threads of DuckDB, 1024 at most.
         spill: Folder for what does not fit into memory; ``None`` writes no file.
         on_error: At damage of the log, in messages, ``"raise"`` it, or ``"skip"`` it with a warning
             that counts it.
@@ -165,7 +166,7 @@ class Session:
         self.connection = duckdb.connect(
             config={
                 "memory_limit": f"{memory_bytes}B",
-                "threads": threads,
+                "threads": min(threads, _MOST_THREADS),  # it begins all of them at once
                 "temp_directory": "" if spill is None else os.fspath(spill),
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": allow_files,
