@@ -82,6 +82,9 @@ def test_seek(store: mqstore.Store) -> None:
     for place in ((-1, 0), (0, -1)):
         with pytest.raises(mqstore.InvalidMessageError, match="expected 0 or more"):
             group.seek("orders", *place)
+    for place in ((2**31, 0), (-(2**70), 0), (0, 2**70)):
+        with pytest.raises(mqstore.InvalidMessageError, match=r"expected (at most|0 or more)"):
+            group.seek("orders", *place)
 
 
 def test_one_live_group_of_a_name(store: mqstore.Store) -> None:

@@ -363,15 +363,19 @@ class ConsumerGroup(InFlight):
             StoreLockedError: Another process of the group has the queue.
         """
         expect("topic", topic, str, "str")
-        expect("queue_id", queue_id, int, "int")
-        expect("queue_offset", queue_offset, int, "int")
+        for name, number, bits in (("queue_id", queue_id, 31), ("queue_offset", queue_offset, 63)):
+            expect(name, number, int, "int")
+            if number >> bits:
+                wanted = "0 or more" if number < 0 else f"at most {(1 << bits) - 1}"
+                raise InvalidMessageError(
+                    expected(name, wanted, number), name, "MESSAGE_ILLEGAL", (1 << bits) - 1
+                )
         with self._lock:
             self._places.check_place()
-            if queue_id >= 0 and queue_offset >= 0:
-                self._check_bounds(topic, queue_id, queue_offset)
+            self._check_bounds(topic, queue_id, queue_offset)
             key = (topic, queue_id)
             was_open = key in self._open
-            queue = self._take(key) if queue_id >= 0 else TakenQueue(0)
+            queue = self._take(key)
             if queue is None:
                 raise StoreLockedError(
                     f"group {self.name}: another consumer has queue {queue_id} of topic {topic}; "
