@@ -293,6 +293,12 @@ def test_writing_to_a_url_is_one_error(call: Callable[[str], object]) -> None:
     assert SECRET not in str(caught.value) + repr(caught.value.args)
 
 
+@pytest.mark.parametrize("path", ["://x", "./a://b"])
+def test_a_text_before_the_slashes_that_is_no_scheme_is_refused(path: str) -> None:
+    with pytest.raises(mqstore.UnsupportedError, match="no package reads"):
+        mqstore.open(path)
+
+
 @pytest.mark.parametrize("call", [mqstore.inventory, mqstore.lock_state, mqstore.CommitLog])
 def test_a_call_that_takes_no_url_says_so(call: Callable[[str], object]) -> None:
     with pytest.raises(mqstore.UnsupportedError, match="does not read URLs; nothing was") as caught:

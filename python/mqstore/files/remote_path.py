@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["RemotePath", "objects_of", "remote_path"]
 
 _CACHE_BYTES = 16 << 30
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _CLIENT_FLAGS = ("allow_http", "allow_invalid_certificates", "http1_only", "http2_only")
 _CLIENT_OPTIONS = (
@@ -192,7 +191,7 @@ def objects_of(
     if storage is not None:
         return _given(os.fspath(path), storage, secrets)
     url = str(path)
-    scheme, rest = _URL.fullmatch(url).groups()  # type: ignore[union-attr]
+    scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
     user, at, _ = rest.partition("/")[0].rpartition("@")
     if at and (":" in user or scheme not in ("abfs", "abfss")):
