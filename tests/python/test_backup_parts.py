@@ -104,6 +104,17 @@ def test_compressed_objects_that_lie_are_found_in_little_memory(tmp_path: Path, 
     assert "a compressed backup needs pyarrow, which is not installed" in text
 
 
+def test_a_backup_has_its_log_in_its_own_folder(tmp_path: Path) -> None:
+    root, backup, settings = tmp_path / "store", tmp_path / "backup", dict(TINY)
+    settings["store_path_commit_log"] = str(tmp_path / "log")
+    with mqstore.open(root, "a", config=settings) as store:
+        store.append("T", b"one")
+    mqstore.sync(root, backup, config=settings)
+    assert bodies(backup) == [b"one"]
+    with pytest.raises(mqstore.NotAStoreError, match=r"storePathCommitLog names.*leave the set"):
+        mqstore.open(backup, config=settings)
+
+
 def test_single_topics_are_restored(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +193,7 @@ mqstore.restore(sys.argv[1], sys.argv[2], topics=["T"], progress=progress)
     assert subprocess.run(command, check=False).returncode == 9
     with pytest.raises(mqstore.ConfigError, match="empty folder"):
         mqstore.restore(backup, out, topics=["U"])
-    assert mqstore.restore(backup, out, topics=["T"]).findings == ()
+    assert mqstore.restore(backup, out, topics="T").findings == ()
     assert not [*out.glob("*mqstore.copying*"), *out.glob("*.restoring")]
     assert [*out.parent.iterdir()] == [out]
     assert len(bodies(out)) == 60

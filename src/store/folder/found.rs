@@ -65,24 +65,30 @@ pub fn not_a_store(paths: &StorePaths) -> Error {
                  changed: `mqstore salvage {} --out NEW` copies its messages into a new store",
                 dir.display()
             ),
+            _ if has_log(paths, paths.root()) => "no folder that storePathCommitLog names, in Python \
+                store_path_commit_log, but `commitlog` in it: leave the setting out, as for every backup"
+                .to_owned(),
             _ => format!("no folder `commitlog` in it{}", likeness(paths)),
         },
     };
     Error::NotAStore { path: paths.root().to_owned(), reason }
 }
 
+fn has_log(paths: &StorePaths, dir: &Path) -> bool {
+    matches!(folder_at(paths.storage(), &dir.join(COMMIT_LOG), false), Ok(Ok(true)))
+}
+
 fn likeness(paths: &StorePaths) -> String {
     let root = paths.root();
-    let has_log = |dir: &Path| {
-        matches!(folder_at(paths.storage(), &dir.join(COMMIT_LOG), false), Ok(Ok(true)))
-    };
     let entries = paths.storage.list(root).unwrap_or_default();
     let mut names: Vec<_> = entries.iter().filter_map(|entry| entry.name.to_str()).collect();
     names.sort_unstable();
-    if let Some(store) = root.ancestors().skip(1).take(3).find(|above| has_log(above)) {
+    if let Some(store) = root.ancestors().skip(1).take(3).find(|above| has_log(paths, above)) {
         return format!("; it lies in the store {}: name that", store.display());
     }
-    if let Some(below) = names.iter().map(|name| root.join(name)).find(|below| has_log(below)) {
+    if let Some(below) =
+        names.iter().map(|name| root.join(name)).find(|below| has_log(paths, below))
+    {
         return format!("; {} is a store: name that", below.display());
     }
     if names.iter().any(|name| parse_offset_name(name).is_some()) {
