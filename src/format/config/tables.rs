@@ -457,7 +457,8 @@ impl OffsetTable {
     pub fn put(&mut self, at: &GroupOffset<'_>, now_ms: i64) {
         let key = format!("{}@{}", at.topic, at.group);
         self.forget_done(&key, at.queue_id);
-        if at.group.starts_with(LMQ_PREFIX) && self.0.0.contains_key(LMQ_OFFSET_TABLE) {
+        let is_light = at.queue_id == 0 && at.group.starts_with(LMQ_PREFIX);
+        if is_light && self.0.0.contains_key(LMQ_OFFSET_TABLE) {
             self.0.table_mut(LMQ_OFFSET_TABLE).insert(key, at.queue_offset.into());
             self.0.touch(now_ms);
             return;

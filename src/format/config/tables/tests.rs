@@ -159,6 +159,10 @@ fn offsets_of_light_groups_are_read_and_kept_in_their_own_table() {
     assert!(written.contains("\"%LMQ%t@%LMQ%g\":9"), "{written}");
     assert_eq!(OffsetTable::parse(written.as_bytes()).unwrap().iter().count(), 2);
     assert_eq!(table.age(), (5, 1, 2));
+    // The light table has one offset for a topic; those of further queues would be lost in it.
+    table.put(&GroupOffset { queue_id: 1, queue_offset: 3, ..light }, 6);
+    let read: Vec<_> = table.iter().skip(1).map(|at| (at.queue_id, at.queue_offset)).collect();
+    assert_eq!(read, [(1, 3), (0, 9)]);
     let mut plain = OffsetTable::default();
     plain.put(&light, 5);
     assert_eq!(plain.get("%LMQ%t", "%LMQ%g", 0), Some(9));
