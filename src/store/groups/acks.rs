@@ -15,7 +15,7 @@ use crate::store::folder::paths::StorePaths;
 pub type Ack = (i64, i64, i64);
 
 const ROW: usize = 28;
-/// Most bytes that are read; a commit comes long before.
+/// Most bytes of a file, which it reaches only where each commit fails.
 const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Debug)]
@@ -68,6 +68,11 @@ impl AckFile {
             let row: [[u8; 8]; 3] = [from, to, stored_ms].map(|number| number.to_be_bytes());
             bytes.extend_from_slice(row.as_flattened());
             bytes.extend_from_slice(&body_crc(row.as_flattened()).to_be_bytes());
+        }
+        if self.end + bytes.len() as u64 > MOST_BYTES {
+            let text = "as many acknowledgements as it takes wait for a commit; commit the group";
+            let full = std::io::Error::new(std::io::ErrorKind::FileTooLarge, text);
+            return Err(Error::io("write", &self.path)(full));
         }
         if let Err(error) = self.file.write_at(&bytes, self.end) {
             // Its whole rows would count.

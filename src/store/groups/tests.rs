@@ -1,7 +1,9 @@
 use std::path::Path;
 
+use super::acks::AckFile;
 use super::*;
 use crate::config::StoreConfig;
+use crate::files::Os;
 use crate::format::message::{Frame, read_frame};
 use crate::store::folder::lock::OffsetsLock;
 use crate::store::{NewMessage, OpenMode};
@@ -416,4 +418,16 @@ fn a_group_that_begins_a_topic_is_in_the_table_before_its_first_message() {
     group.read("orders", 1, 0, 1, &TagFilter::ALL).unwrap();
     let known = &store.groups().unwrap()["g"];
     assert_eq!((known[0].queue_id, known[0].queue_offset, known[0].lag()), (1, 0, 1));
+}
+
+#[test]
+fn acknowledgements_that_no_file_holds_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("acks");
+    let mut file = AckFile::create(&Os, path.clone(), 0).unwrap();
+    let acks: Vec<_> = (0..(64 << 20) / 28 - 1).map(|at| (at, at + 1, 0)).collect();
+    file.put(&acks).unwrap();
+    let error = file.put(&acks[..1]).unwrap_err().to_string();
+    assert!(error.ends_with("commit the group"), "{error}");
+    assert_eq!(AckFile::rows_behind(&Os, &path, 0).unwrap().unwrap(), acks);
 }
