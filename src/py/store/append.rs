@@ -125,11 +125,8 @@ impl Store {
             keys: keys.cloned(),
             unique_key,
             properties: properties.cloned(),
-            flag,
-            born_timestamp_ms,
-            born_host,
             delay_level,
-            ..MessageFields::new()
+            record: NewMessage { flag, born_timestamp_ms, born_host, ..NewMessage::default() },
         };
         this.append_given(py, &arguments)
     }
@@ -306,12 +303,11 @@ impl Store {
                 }
             };
             let message = NewMessage {
+                topic: topic.as_bytes(),
                 queue_id: queue_of(store, given.queue_id, topic.as_bytes(), properties)?,
+                body: body.as_bytes(),
                 properties,
-                flag: given.flag,
-                born_timestamp_ms: given.born_timestamp_ms,
-                born_host: given.born_host,
-                ..NewMessage::new(topic.as_bytes(), body.as_bytes())
+                ..given.record
             };
             pace(py, store, std::slice::from_ref(&message))?;
             let queue_id = message.queue_id;

@@ -10,7 +10,8 @@ use super::stored::{StoredMessage, shown_body};
 use crate::error::{Error, Result};
 use crate::format::message::host::Host;
 use crate::py::arguments::type_error;
-use crate::py::fields::{self, bytes_of, each_pair, expected, with_block, wrong_type};
+use crate::py::fields::{self, bytes_of, each_pair, each_str, expected, with_block};
+use crate::py::values::getters;
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
 
@@ -73,29 +74,11 @@ pub(crate) struct Message {
     #[pyo3(get)]
     unique_key: Option<PyBackedStr>,
     properties: Properties,
-    /// The user's own number.
-    #[pyo3(get)]
-    flag: i32,
-    /// The producer's time, or ``None`` for the time of the append.
-    #[pyo3(get)]
-    born_timestamp_ms: Option<i64>,
-    born_host: Option<Host>,
     /// The delay level, 0 for none.
     #[pyo3(get)]
     delay_level: i32,
-    /// RocketMQ's bits, as given.
-    #[pyo3(get)]
-    sys_flag: i32,
-    /// The store's time, or ``None`` for the time of the append.
-    #[pyo3(get)]
-    store_timestamp_ms: Option<i64>,
-    store_host: Option<Host>,
-    /// How often consumption was tried again.
-    #[pyo3(get)]
-    reconsume_times: i32,
-    /// Physical offset of the half message that a commit belongs to.
-    #[pyo3(get)]
-    prepared_transaction_offset: i64,
+    /// The other fields, as a record has them.
+    record: NewMessage<'static>,
     /// The stored property block, unless given as one.
     block: Box<[u8]>,
     counts_inner_messages: bool,
@@ -104,7 +87,7 @@ pub(crate) struct Message {
 impl Message {
     /// Checks what the bytes do not show.
     pub(crate) fn check_inner_batch(&self) -> Result<()> {
-        check_inner_batch(self.counts_inner_messages, self.sys_flag)
+        check_inner_batch(self.counts_inner_messages, self.record.sys_flag)
     }
 
     #[inline]
@@ -117,15 +100,12 @@ impl Message {
                 Properties::Pairs(_) => &self.block,
                 Properties::Block(block) => block,
             },
-            flag: self.flag,
-            sys_flag: self.sys_flag,
-            born_timestamp_ms: self.born_timestamp_ms,
-            born_host: self.born_host,
-            store_timestamp_ms: self.store_timestamp_ms,
-            store_host: self.store_host,
-            reconsume_times: self.reconsume_times,
-            prepared_transaction_offset: self.prepared_transaction_offset,
+            ..self.record
         }
+    }
+
+    fn with_record<T>(&self, get: impl FnOnce(&NewMessage<'_>) -> T) -> PyResult<T> {
+        Ok(get(&self.record))
     }
 
     /// Keyword arguments that differ from their defaults.
@@ -133,29 +113,30 @@ impl Message {
         let given = PyDict::new(py);
         let has_properties =
             !matches!(&self.properties, Properties::Pairs(pairs) if pairs.is_empty());
-        let offset = self.prepared_transaction_offset;
+        let record = &self.record;
+        let offset = record.prepared_transaction_offset;
         set_if(&given, self.queue_id != Some(0), "queue_id", self.queue_id)?;
         set_if(&given, self.tags.is_some(), "tags", &self.tags)?;
         set_if(&given, !self.keys.is_empty(), "keys", self.keys(py)?)?;
         set_if(&given, self.unique_key.is_some(), "unique_key", &self.unique_key)?;
         set_if(&given, has_properties, "properties", self.properties(py)?)?;
         for (name, number) in [
-            ("flag", self.flag),
+            ("flag", record.flag),
             ("delay_level", self.delay_level),
-            ("sys_flag", self.sys_flag),
-            ("reconsume_times", self.reconsume_times),
+            ("sys_flag", record.sys_flag),
+            ("reconsume_times", record.reconsume_times),
         ] {
             set_if(&given, number != 0, name, number)?;
         }
         for (name, time) in [
-            ("born_timestamp_ms", self.born_timestamp_ms),
-            ("store_timestamp_ms", self.store_timestamp_ms),
+            ("born_timestamp_ms", record.born_timestamp_ms),
+            ("store_timestamp_ms", record.store_timestamp_ms),
         ] {
             let time = time.map(|time| fields::kept_time(py, time)).transpose()?;
             set_if(&given, time.is_some(), name, time)?;
         }
-        set_if(&given, self.born_host.is_some(), "born_host", self.born_host())?;
-        set_if(&given, self.store_host.is_some(), "store_host", self.store_host())?;
+        set_if(&given, record.born_host.is_some(), "born_host", self.born_host()?)?;
+        set_if(&given, record.store_host.is_some(), "store_host", self.store_host()?)?;
         set_if(&given, offset != 0, "prepared_transaction_offset", offset)?;
         Ok(given)
     }
@@ -215,15 +196,18 @@ impl Message {
             keys: keys.cloned(),
             unique_key,
             properties: properties.cloned(),
-            flag,
-            born_timestamp_ms,
-            born_host,
             delay_level,
-            sys_flag,
-            store_timestamp_ms,
-            store_host,
-            reconsume_times,
-            prepared_transaction_offset,
+            record: NewMessage {
+                flag,
+                sys_flag,
+                born_timestamp_ms,
+                born_host,
+                store_timestamp_ms,
+                store_host,
+                reconsume_times,
+                prepared_transaction_offset,
+                ..NewMessage::default()
+            },
         }
         .make()?;
         Bound::new(body.py(), message).map(|message| untracked(message).unbind())
@@ -262,18 +246,6 @@ impl Message {
         }
     }
 
-    /// The producer's address, or ``None`` for the store's own.
-    #[getter]
-    fn born_host(&self) -> Option<String> {
-        self.born_host.map(|host| host.to_string())
-    }
-
-    /// The store's address, or ``None`` for the store's own.
-    #[getter]
-    fn store_host(&self) -> Option<String> {
-        self.store_host.map(|host| host.to_string())
-    }
-
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let topic = self.topic(py);
         let mut shown = format!("Message({}, {}", topic.repr()?, shown_body(py, &self.body)?);
@@ -293,6 +265,27 @@ impl Message {
             py,
             [make, PyTuple::new(py, [message.topic(py).into_any(), message.body(py)?])?.into_any()],
         )
+    }
+}
+
+getters! {
+    Message, with_record {
+        /// The user's own number.
+        flag: i32 = |record| record.flag;
+        /// The producer's time, or ``None`` for the time of the append.
+        born_timestamp_ms: Option<i64> = |record| record.born_timestamp_ms;
+        /// The producer's address, or ``None`` for the store's own.
+        born_host: Option<String> = |record| record.born_host.map(|host| host.to_string());
+        /// RocketMQ's bits, as given.
+        sys_flag: i32 = |record| record.sys_flag;
+        /// The store's time, or ``None`` for the time of the append.
+        store_timestamp_ms: Option<i64> = |record| record.store_timestamp_ms;
+        /// The store's address, or ``None`` for the store's own.
+        store_host: Option<String> = |record| record.store_host.map(|host| host.to_string());
+        /// How often consumption was tried again.
+        reconsume_times: i32 = |record| record.reconsume_times;
+        /// Physical offset of the half message that a commit belongs to.
+        prepared_transaction_offset: i64 = |record| record.prepared_transaction_offset;
     }
 }
 
@@ -330,15 +323,8 @@ impl MessageFields<'_> {
             keys,
             unique_key: self.unique_key,
             properties,
-            flag: self.flag,
-            born_timestamp_ms: self.born_timestamp_ms,
-            born_host: self.born_host,
             delay_level: self.delay_level,
-            sys_flag: self.sys_flag,
-            store_timestamp_ms: self.store_timestamp_ms,
-            store_host: self.store_host,
-            reconsume_times: self.reconsume_times,
-            prepared_transaction_offset: self.prepared_transaction_offset,
+            record: self.record,
             block,
             counts_inner_messages,
         })
@@ -346,19 +332,12 @@ impl MessageFields<'_> {
 }
 
 pub(super) fn key_list(given: &Bound<'_, PyAny>) -> PyResult<Vec<PyBackedStr>> {
-    let wanted = "str or a sequence of str";
-    let text = |key: &Bound<'_, PyAny>| match key.is_instance_of::<PyString>() {
-        true => fields::one_of_keys(key),
-        false => Err(expected("keys", wanted, key)),
-    };
-    if given.is_instance_of::<PyString>() {
-        return Ok(vec![text(given)?]);
-    }
-    if let Ok(keys) = given.cast_exact::<PyTuple>() {
-        return keys.iter_borrowed().map(|key| text(&key)).collect();
-    }
-    let keys = given.try_iter().map_err(|error| wrong_type("keys", wanted, given, error))?;
-    keys.map(|key| text(&key?)).collect()
+    let mut keys = Vec::new();
+    each_str("keys", given, |key| {
+        keys.push(fields::one_of_keys(key)?);
+        Ok(())
+    })?;
+    Ok(keys)
 }
 
 fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBackedStr)>> {

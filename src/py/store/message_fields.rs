@@ -5,9 +5,9 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::error::Error;
-use crate::format::message::host::Host;
 use crate::py::arguments::{shown, type_error};
 use crate::py::fields::{self, each_key, each_pair, unexpected, utf8};
+use crate::store::NewMessage;
 use crate::store::write::property_block::PropertyBlock;
 
 pub(super) const NAMES: [&str; 16] = [
@@ -40,15 +40,9 @@ pub(super) struct MessageFields<'py> {
     pub(super) keys: Option<Bound<'py, PyAny>>,
     pub(super) unique_key: Option<PyBackedStr>,
     pub(super) properties: Option<Bound<'py, PyAny>>,
-    pub(super) flag: i32,
-    pub(super) born_timestamp_ms: Option<i64>,
-    pub(super) born_host: Option<Host>,
     pub(super) delay_level: i32,
-    pub(super) sys_flag: i32,
-    pub(super) store_timestamp_ms: Option<i64>,
-    pub(super) store_host: Option<Host>,
-    pub(super) reconsume_times: i32,
-    pub(super) prepared_transaction_offset: i64,
+    /// The other fields, as a record has them.
+    pub(super) record: NewMessage<'static>,
 }
 
 impl<'py> MessageFields<'py> {
@@ -84,6 +78,7 @@ impl<'py> MessageFields<'py> {
     #[inline]
     pub(super) fn set_at(&mut self, at: usize, value: &Bound<'py, PyAny>) -> PyResult<()> {
         let given = || (!value.is_none()).then(|| value.clone());
+        let record = &mut self.record;
         match at {
             0 => self.topic = Some(fields::topic(value)?),
             1 => self.body = Some(value.clone()),
@@ -92,15 +87,15 @@ impl<'py> MessageFields<'py> {
             4 => self.keys = given(),
             5 => self.unique_key = fields::unique_key(value)?,
             6 => self.properties = given(),
-            7 => self.flag = fields::flag(value)?,
-            8 => self.born_timestamp_ms = fields::born_timestamp_ms(value)?,
-            9 => self.born_host = fields::born_host(value)?,
+            7 => record.flag = fields::flag(value)?,
+            8 => record.born_timestamp_ms = fields::born_timestamp_ms(value)?,
+            9 => record.born_host = fields::born_host(value)?,
             10 => self.delay_level = fields::delay_level(value)?,
-            11 => self.sys_flag = fields::sys_flag(value)?,
-            12 => self.store_timestamp_ms = fields::store_timestamp_ms(value)?,
-            13 => self.store_host = fields::store_host(value)?,
-            14 => self.reconsume_times = fields::reconsume_times(value)?,
-            _ => self.prepared_transaction_offset = fields::prepared_transaction_offset(value)?,
+            11 => record.sys_flag = fields::sys_flag(value)?,
+            12 => record.store_timestamp_ms = fields::store_timestamp_ms(value)?,
+            13 => record.store_host = fields::store_host(value)?,
+            14 => record.reconsume_times = fields::reconsume_times(value)?,
+            _ => record.prepared_transaction_offset = fields::prepared_transaction_offset(value)?,
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ use crate::store::dispatch::lmq;
 const RECORD_SLACK: u64 = 64 << 10;
 
 /// A message to append; the store adds missing values.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NewMessage<'a> {
     /// The topic.
     pub topic: &'a [u8],
