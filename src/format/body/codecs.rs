@@ -31,10 +31,6 @@ pub(crate) fn decompress(
     Ok(out.into_bytes())
 }
 
-fn first_block(body: &[u8]) -> usize {
-    body.len().saturating_mul(4).clamp(1024, BLOCK)
-}
-
 thread_local! {
     // A new decoder costs more than a small body: 3 and 13 microseconds.
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
@@ -42,37 +38,17 @@ thread_local! {
 }
 
 fn inflate(stream: &mut Decompress, body: &[u8], out: &mut Output) -> Result<(), BodyError> {
-    let method = Compression::Zlib;
     stream.reset(true);
-    let mut rest = body;
-    let mut block = first_block(body);
-    loop {
-        let mut status = Status::Ok;
-        let mut consumed = 0;
-        let mut full = false;
-        out.fill(block, |_, room| {
-            let (read, written) = (stream.total_in(), stream.total_out());
-            status = stream
-                .decompress(rest, room, FlushDecompress::None)
-                .map_err(|error| BodyError::Malformed { method, reason: error.to_string() })?;
-            consumed = progress(stream.total_in(), read);
-            let length = progress(stream.total_out(), written);
-            full = length == room.len();
-            Ok(length)
-        })?;
-        rest = rest.get(consumed..).unwrap_or_default();
-        if status == Status::StreamEnd {
-            return no_more(method, rest);
-        }
-        if rest.is_empty() && !full {
-            return Err(BodyError::Truncated { method });
-        }
-        block = BLOCK;
-    }
-}
-
-fn progress(now: u64, before: u64) -> usize {
-    to_usize(now.saturating_sub(before))
+    decode(Compression::Zlib, body, out, |rest, room| {
+        let (read, written) = (stream.total_in(), stream.total_out());
+        let status = stream.decompress(rest, room, FlushDecompress::None)?;
+        let progress = |now: u64, before| to_usize(now.saturating_sub(before));
+        Ok(Step {
+            read: progress(stream.total_in(), read),
+            written: progress(stream.total_out(), written),
+            is_last: status == Status::StreamEnd,
+        })
+    })
 }
 
 fn unzstd(
@@ -100,32 +76,44 @@ fn unzstd(
             decoder.insert(made)
         }
     };
-    let mut input = InBuffer::around(body);
-    let mut block = first_block(body);
-    loop {
-        let mut hint = 0;
-        let mut full = false;
-        out.fill(block, |_, room| {
-            let mut output = OutBuffer::around(room);
-            hint = decoder.run(&mut input, &mut output).map_err(malformed)?;
-            full = output.pos() == output.capacity();
-            Ok(output.pos())
-        })?;
-        let rest = body.get(input.pos()..).unwrap_or_default();
-        if hint == 0 {
-            return no_more(method, rest);
-        }
-        if rest.is_empty() && !full {
-            return Err(BodyError::Truncated { method });
-        }
-        block = BLOCK;
-    }
+    decode(method, body, out, |rest, room| {
+        let (mut input, mut output) = (InBuffer::around(rest), OutBuffer::around(room));
+        let is_last = decoder.run(&mut input, &mut output)? == 0;
+        Ok(Step { read: input.pos(), written: output.pos(), is_last })
+    })
 }
 
-const fn no_more(method: Compression, rest: &[u8]) -> Result<(), BodyError> {
-    match rest.len() {
-        0 => Ok(()),
-        count => Err(BodyError::TrailingBytes { method, count }),
+/// Bytes that one step of a decoder took and made, and whether its stream ends there.
+struct Step {
+    read: usize,
+    written: usize,
+    is_last: bool,
+}
+
+/// Takes steps until the stream ends, which must be the end of the body.
+fn decode(
+    method: Compression,
+    body: &[u8],
+    out: &mut Output,
+    mut step: impl FnMut(&[u8], &mut [u8]) -> io::Result<Step>,
+) -> Result<(), BodyError> {
+    let mut rest = body;
+    let mut block = body.len().saturating_mul(4).clamp(1024, BLOCK);
+    loop {
+        let (mut is_last, mut is_full) = (false, false);
+        out.fill(block, |_, room| {
+            let done = step(rest, room)
+                .map_err(|error| BodyError::Malformed { method, reason: error.to_string() })?;
+            rest = rest.get(done.read..).unwrap_or_default();
+            (is_last, is_full) = (done.is_last, done.written == room.len());
+            Ok(done.written)
+        })?;
+        match rest.len() {
+            0 if is_last => return Ok(()),
+            count if is_last => return Err(BodyError::TrailingBytes { method, count }),
+            0 if !is_full => return Err(BodyError::Truncated { method }),
+            _ => block = BLOCK,
+        }
     }
 }
 
