@@ -43,18 +43,6 @@ named! {
     }
 }
 
-impl Transaction {
-    #[must_use]
-    pub const fn bits(self) -> i32 {
-        match self {
-            Self::None => 0,
-            Self::Prepared => TRANSACTION_PREPARED,
-            Self::Commit => TRANSACTION_COMMIT,
-            Self::Rollback => TRANSACTION_ROLLBACK,
-        }
-    }
-}
-
 named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Compression {
@@ -62,18 +50,6 @@ named! {
         Zlib = "zlib",
         Lz4 = "lz4",
         Zstd = "zstd",
-    }
-}
-
-impl Compression {
-    #[must_use]
-    pub const fn bits(self) -> i32 {
-        match self {
-            Self::None => 0,
-            Self::Zlib => COMPRESSED | COMPRESSION_ZLIB,
-            Self::Lz4 => COMPRESSED | COMPRESSION_LZ4,
-            Self::Zstd => COMPRESSED | COMPRESSION_ZSTD,
-        }
     }
 }
 
@@ -126,13 +102,27 @@ pub const fn is_inner_batch(sys_flag: i32) -> bool {
 mod tests {
     use super::*;
 
+    impl Compression {
+        pub(crate) const fn bits(self) -> i32 {
+            match self {
+                Self::None => 0,
+                Self::Zlib => COMPRESSED | COMPRESSION_ZLIB,
+                Self::Lz4 => COMPRESSED | COMPRESSION_LZ4,
+                Self::Zstd => COMPRESSED | COMPRESSION_ZSTD,
+            }
+        }
+    }
+
     #[test]
     fn transaction_is_bits_two_and_three() {
-        for kind in
-            [Transaction::None, Transaction::Prepared, Transaction::Commit, Transaction::Rollback]
-        {
-            assert_eq!(transaction(kind.bits()), kind);
-            assert_eq!(transaction(kind.bits() | !TRANSACTION_MASK), kind);
+        for (bits, kind) in [
+            (0, Transaction::None),
+            (TRANSACTION_PREPARED, Transaction::Prepared),
+            (TRANSACTION_COMMIT, Transaction::Commit),
+            (TRANSACTION_ROLLBACK, Transaction::Rollback),
+        ] {
+            assert_eq!(transaction(bits), kind);
+            assert_eq!(transaction(bits | !TRANSACTION_MASK), kind);
         }
     }
 
