@@ -110,14 +110,14 @@ const NAMES: [KnownName; 24] = [
     known("compaction", Some(Below::Tree), "RocketMQ's compacted topics"),
 ];
 
-const STRUCTURES: [(&str, Structure, Unit); 7] = [
-    ("epochFileCheckpoint", Structure::EpochFile, Unit::Epoch),
-    ("epochFileCheckpoint.bak", Structure::EpochFile, Unit::Epoch),
-    ("brokerIdentity", Structure::BrokerIdentity, Unit::None),
-    ("timerwheel", Structure::TimerWheel, Unit::Slot),
-    ("timerlog", Structure::TimerLog, Unit::Timer),
-    ("compaction/compactionCq", Structure::SparseQueue, Unit::Sparse),
-    ("compaction/compactionLog", Structure::CompactionLog, Unit::None),
+const STRUCTURES: [(&str, Structure); 7] = [
+    ("epochFileCheckpoint", Structure::EpochFile),
+    ("epochFileCheckpoint.bak", Structure::EpochFile),
+    ("brokerIdentity", Structure::BrokerIdentity),
+    ("timerwheel", Structure::TimerWheel),
+    ("timerlog", Structure::TimerLog),
+    ("compaction/compactionCq", Structure::SparseQueue),
+    ("compaction/compactionLog", Structure::CompactionLog),
 ];
 
 /// The known name of a path below a store's root, with `/`; `None` for a foreign one.
@@ -148,8 +148,8 @@ const BLOCK: usize = 1 << 16;
 /// Lists what lies below `root` and is not read, without following links.
 pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructure>> {
     let mut inventory = Inventory { storage, root, found: Vec::new() };
-    for (name, structure, unit) in STRUCTURES {
-        inventory.add(name, structure, unit)?;
+    for (name, structure) in STRUCTURES {
+        inventory.add(name, structure)?;
     }
     for entry in list(storage, root)? {
         let is_folder = |name: &&str| {
@@ -157,7 +157,7 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructur
         };
         let Some(name) = entry.name.to_str().filter(is_folder) else { continue };
         if name.starts_with("dledger-") {
-            inventory.add(name, Structure::DLedger, Unit::None)?;
+            inventory.add(name, Structure::DLedger)?;
             continue;
         }
         inventory.add_database(name)?;
@@ -176,19 +176,6 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructur
 pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
     let entries = if_reached(storage.list(dir)).map_err(Error::io("list", dir))?;
     Ok(entries.unwrap_or_default())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    None,
-    /// `org.apache.rocketmq.store.timer.Slot`.
-    Slot,
-    /// `org.apache.rocketmq.store.timer.TimerLog`.
-    Timer,
-    /// An entry of a batch queue, up to the end mark (`SparseConsumeQueue`).
-    Sparse,
-    /// A line `epoch-offset` (`org.apache.rocketmq.store.ha.autoswitch.EpochFileCache`).
-    Epoch,
 }
 
 pub const SLOT_LEN: usize = 32;
@@ -231,23 +218,23 @@ struct Inventory<'a> {
 }
 
 impl Inventory<'_> {
-    fn add(&mut self, name: &str, structure: Structure, unit: Unit) -> Result<()> {
+    fn add(&mut self, name: &str, structure: Structure) -> Result<()> {
         let path = self.root.join(name);
         let mut sums = Sums::default();
         match self.storage.kind_of(&path)? {
-            Some(FileKind::File) => self.sum_file(&path, unit, &mut sums)?,
-            Some(FileKind::Directory) => self.sum(&path, unit, DEEPEST, &mut sums)?,
+            Some(FileKind::File) => self.sum_file(&path, structure, &mut sums)?,
+            Some(FileKind::Directory) => self.sum(&path, structure, DEEPEST, &mut sums)?,
             Some(_) if structure == Structure::RocksDb => {
-                self.sum(&path, unit, DEEPEST, &mut sums)?;
+                self.sum(&path, structure, DEEPEST, &mut sums)?;
             }
             _ => return Ok(()),
         }
-        let counts = match unit {
-            Unit::None => Vec::new(),
-            Unit::Slot => vec![("slots", sums.units), ("messages", sums.messages)],
-            Unit::Timer => vec![("units", sums.units)],
-            Unit::Sparse => vec![("entries", sums.units), ("messages", sums.messages)],
-            Unit::Epoch => vec![("epochs", sums.units)],
+        let counts = match structure {
+            Structure::TimerWheel => vec![("slots", sums.units), ("messages", sums.messages)],
+            Structure::TimerLog => vec![("units", sums.units)],
+            Structure::SparseQueue => vec![("entries", sums.units), ("messages", sums.messages)],
+            Structure::EpochFile => vec![("epochs", sums.units)],
+            _ => Vec::new(),
         };
         let Sums { files, bytes, .. } = sums;
         self.found.push(FoundStructure { structure, path: name.to_owned(), files, bytes, counts });
@@ -256,35 +243,36 @@ impl Inventory<'_> {
 
     fn add_database(&mut self, name: &str) -> Result<()> {
         match is_database(self.storage, &self.root.join(name))? {
-            true => self.add(name, Structure::RocksDb, Unit::None),
+            true => self.add(name, Structure::RocksDb),
             false => Ok(()),
         }
     }
 
-    fn sum(&self, dir: &Path, unit: Unit, deepest: usize, sums: &mut Sums) -> Result<()> {
+    fn sum(&self, dir: &Path, of: Structure, deepest: usize, sums: &mut Sums) -> Result<()> {
         for entry in list(self.storage, dir)? {
             let path = dir.join(&entry.name);
             match entry.kind {
-                FileKind::File => self.sum_file(&path, unit, sums)?,
-                FileKind::Directory if deepest > 0 => self.sum(&path, unit, deepest - 1, sums)?,
+                FileKind::File => self.sum_file(&path, of, sums)?,
+                FileKind::Directory if deepest > 0 => self.sum(&path, of, deepest - 1, sums)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn sum_file(&self, path: &Path, unit: Unit, sums: &mut Sums) -> Result<()> {
+    fn sum_file(&self, path: &Path, of: Structure, sums: &mut Sums) -> Result<()> {
         let file = self.storage.open(path, Access::Read).map_err(Error::io("open", path))?;
         sums.files += 1;
         sums.bytes += file.stat().map_err(Error::io("stat", path))?.len;
-        let len = match unit {
-            Unit::None => return Ok(()),
-            Unit::Epoch => 1,
-            Unit::Slot => SLOT_LEN,
-            Unit::Timer => TIMER_UNIT_LEN,
-            Unit::Sparse => batch::ENTRY_LEN,
+        let len = match of {
+            Structure::EpochFile => 1,
+            Structure::TimerWheel => SLOT_LEN,
+            Structure::TimerLog => TIMER_UNIT_LEN,
+            Structure::SparseQueue => batch::ENTRY_LEN,
+            _ => return Ok(()),
         };
-        let read = each_block(&*file, len, unit == Unit::Slot, |block| count(unit, block, sums));
+        let has_holes = of == Structure::TimerWheel;
+        let read = each_block(&*file, len, has_holes, |block| count(of, block, sums));
         read.map_err(Error::io("read", path))
     }
 }
@@ -320,18 +308,19 @@ pub fn each_slot(file: &dyn StorageFile, mut take: impl FnMut(&[u8])) -> std::io
 
 pub fn timer_units(file: &dyn StorageFile) -> std::io::Result<u64> {
     let mut sums = Sums::default();
-    each_block(file, TIMER_UNIT_LEN, false, |block| count(Unit::Timer, block, &mut sums))?;
+    each_block(file, TIMER_UNIT_LEN, false, |block| count(Structure::TimerLog, block, &mut sums))?;
     Ok(sums.units)
 }
 
-fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
-    match unit {
-        Unit::None => return false,
-        Unit::Epoch => {
+fn count(of: Structure, block: &[u8], sums: &mut Sums) -> bool {
+    match of {
+        // A line `epoch-offset` (`org.apache.rocketmq.store.ha.autoswitch.EpochFileCache`).
+        Structure::EpochFile => {
             // The leading checksum and number of lines have no dash.
             sums.units += block.iter().filter(|&&byte| byte == b'-').count() as u64;
         }
-        Unit::Slot => {
+        // `org.apache.rocketmq.store.timer.Slot`.
+        Structure::TimerWheel => {
             for slot in block.as_chunks::<SLOT_LEN>().0 {
                 let messages = i32_at(slot, 24).and_then(|number| u64::try_from(number).ok());
                 if i64_at(slot, 0).is_some_and(|time| time > 0) {
@@ -340,7 +329,8 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
                 }
             }
         }
-        Unit::Timer => {
+        // `org.apache.rocketmq.store.timer.TimerLog`.
+        Structure::TimerLog => {
             for timer in block.as_chunks::<TIMER_UNIT_LEN>().0 {
                 // A file's end has its magic code where a unit has one.
                 let is_end = i32_at(timer, 12) == Some(MAGIC_BLANK);
@@ -350,7 +340,8 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
                 sums.units += 1;
             }
         }
-        Unit::Sparse => {
+        // An entry of a batch queue, up to the end mark (`SparseConsumeQueue`).
+        Structure::SparseQueue => {
             for entry in block.as_chunks::<{ batch::ENTRY_LEN }>().0 {
                 let entry = BatchQueueEntry::decode(entry);
                 if !entry.is_valid() {
@@ -360,6 +351,7 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
                 sums.messages += clamp_u64(entry.message_count);
             }
         }
+        _ => return false,
     }
     true
 }
