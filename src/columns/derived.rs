@@ -7,7 +7,6 @@ use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{ArrayRef, ListArray, MapArray, PrimitiveArray, StructArray};
 use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
-use hashbrown::HashMap;
 
 use super::variable::{PooledBuffer, VariableColumn};
 use crate::format::message::MessageView;
@@ -200,7 +199,7 @@ impl<'a> Pairs<'a> {
                 self.all.push((name, value));
             } else {
                 self.all.truncate(start);
-                self.push_many(raw);
+                self.all.extend(properties::to_map(raw));
                 break;
             }
         }
@@ -210,19 +209,6 @@ impl<'a> Pairs<'a> {
     pub(crate) fn of_each(&self) -> impl Iterator<Item = &[(&'a [u8], &'a [u8])]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| self.all.get(begin..*end).unwrap_or_default())
-    }
-
-    #[cold]
-    fn push_many(&mut self, raw: &'a [u8]) {
-        let mut places = HashMap::new();
-        let start = self.all.len();
-        for pair in properties::iter(raw) {
-            let place = *places.entry(pair.0).or_insert(self.all.len() - start);
-            match self.all.get_mut(start + place) {
-                Some(same) => same.1 = pair.1,
-                None => self.all.push(pair),
-            }
-        }
     }
 }
 

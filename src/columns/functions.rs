@@ -184,19 +184,13 @@ impl Function {
         let mut bodies = BinaryBuilder::new();
         let mut bytes = 0;
         for (raw, flag) in raw.iter().zip(flags.iter()) {
-            let Some((raw, flag)) = raw.zip(flag) else {
-                bodies.append_null();
-                continue;
-            };
-            let Ok(body) = body::decompress(raw, flag, MOST_BODY) else {
-                bodies.append_null();
-                continue;
-            };
-            bytes += body.len();
+            let given = raw.zip(flag);
+            let body = given.and_then(|(raw, flag)| body::decompress(raw, flag, MOST_BODY).ok());
+            bytes += body.as_ref().map_or(0, |body| body.len());
             if bytes > MOST_BYTES {
                 return Err(FunctionError::TooLarge { name: self.name() });
             }
-            bodies.append_value(body);
+            bodies.append_option(body);
         }
         Ok(Arc::new(bodies.finish()))
     }
