@@ -216,34 +216,28 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
 /// remembered.
 pub fn queue_layout(paths: &StorePaths, config: &StoreConfig) -> Result<QueueLayout> {
     let remembered = Remembered::load(paths).config;
-    let folder = |field, dir: PathBuf, entry, configured, remembered: Option<u64>, otherwise| {
-        let size = queue_file_size(paths.storage(), &dir, entry, (field, configured), remembered)?;
+    let folder = |field, of: fn(&StoreConfig) -> Option<u64>, otherwise| {
+        let (dir, entry) = queue_folder(paths, field);
+        let remembered = of(&remembered);
+        let given = (field, of(config));
+        let size = queue_file_size(paths.storage(), &dir, entry, given, remembered)?;
         let file_size = size.or(remembered).unwrap_or(otherwise);
         Ok::<_, Error>(QueueFolder { dir, file_size })
     };
     Ok(QueueLayout {
         plain: folder(
             "mapped_file_size_consume_queue",
-            paths.consume_queue(),
-            consume_queue::ENTRY_LEN as u64,
-            config.mapped_file_size_consume_queue,
-            remembered.mapped_file_size_consume_queue,
+            |of| of.mapped_file_size_consume_queue,
             StoreConfig::CONSUME_QUEUE_FILE,
         )?,
         batch: folder(
             "mapper_file_size_batch_consume_queue",
-            paths.batch_consume_queue(),
-            batch::ENTRY_LEN as u64,
-            config.mapper_file_size_batch_consume_queue,
-            remembered.mapper_file_size_batch_consume_queue,
+            |of| of.mapper_file_size_batch_consume_queue,
             StoreConfig::BATCH_QUEUE_FILE,
         )?,
         ext: folder(
             "mapped_file_size_consume_queue_ext",
-            paths.consume_queue_ext(),
-            1,
-            config.mapped_file_size_consume_queue_ext,
-            remembered.mapped_file_size_consume_queue_ext,
+            |of| of.mapped_file_size_consume_queue_ext,
             StoreConfig::QUEUE_EXT_FILE,
         )?,
         aside: paths.aside_queues(),
@@ -259,17 +253,26 @@ pub(crate) fn proven_file_size(
     paths: &StorePaths,
     setting: &str,
 ) -> Result<(PathBuf, Option<u64>)> {
-    let (dir, entry) = match setting {
-        "mapped_file_size_consume_queue" => (paths.consume_queue(), consume_queue::ENTRY_LEN),
-        "mapper_file_size_batch_consume_queue" => (paths.batch_consume_queue(), batch::ENTRY_LEN),
-        "mapped_file_size_consume_queue_ext" => (paths.consume_queue_ext(), 1),
-        _ => {
-            let dir = paths.commit_log().first().cloned().unwrap_or_default();
-            return Ok((dir, found::proven_file_size(paths)?));
-        }
-    };
-    let found = queue_file_size(paths.storage(), &dir, entry as u64, (setting, None), None)?;
+    if setting == "mapped_file_size_commit_log" {
+        let dir = paths.commit_log().first().cloned().unwrap_or_default();
+        return Ok((dir, found::proven_file_size(paths)?));
+    }
+    let (dir, entry) = queue_folder(paths, setting);
+    let found = queue_file_size(paths.storage(), &dir, entry, (setting, None), None)?;
     Ok((dir, found))
+}
+
+/// The folder whose files have a setting's size, and the bytes of an entry there.
+fn queue_folder(paths: &StorePaths, setting: &str) -> (PathBuf, u64) {
+    match setting {
+        "mapped_file_size_consume_queue" => {
+            (paths.consume_queue(), consume_queue::ENTRY_LEN as u64)
+        }
+        "mapper_file_size_batch_consume_queue" => {
+            (paths.batch_consume_queue(), batch::ENTRY_LEN as u64)
+        }
+        _ => (paths.consume_queue_ext(), 1),
+    }
 }
 
 const QUEUE_FILES_ASKED: usize = 64;
