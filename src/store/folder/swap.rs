@@ -7,15 +7,15 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::config_file;
 use super::inventory::list;
 use super::lock;
 use super::owner;
 use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StorePaths};
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, DirEntry, FileKind, Storage, copy_file, copy_tree};
+use crate::files::{DirEntry, FileKind, Storage, copy_file, copy_tree};
 use crate::format::file_name::parse_index_name;
 use crate::format::queue::is_broker_topic;
-use crate::format::width::to_usize;
 
 const DERIVED: [&str; 6] = [
     CONSUME_QUEUE,
@@ -194,7 +194,7 @@ pub fn finish(paths: &StorePaths) -> Result<bool> {
         }
     }
     let list = dir.join(MOVES);
-    if let Some(bytes) = read_whole(paths.storage(), &list)? {
+    if let Some(bytes) = config_file::read(paths.storage(), &list, MOST_BYTES)? {
         let (kept, moves) = parse(&bytes).ok_or_else(|| {
             let expected = "a list of folders to be moved";
             Error::corrupt(&list, 0, CorruptionKind::FileName, expected, "something else")
@@ -333,12 +333,6 @@ fn parse(bytes: &[u8]) -> Option<(&str, Vec<Listed>)> {
         is_sound.then_some(Listed { step, inode })
     });
     Some((kept, moves.collect::<Option<_>>()?))
-}
-
-fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
-    let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(None) };
-    let len = file.stat().map_err(Error::io("stat", path))?.len;
-    file.read_most(0, to_usize(len).min(MOST_BYTES)).map_err(Error::io("read", path)).map(Some)
 }
 
 /// Removes a folder recursively; links are not followed.
