@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
@@ -286,7 +285,6 @@ impl QueueEntries {
 ///     CorruptionError: A file name or length that cannot be, or files that leave a gap.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct CommitLog {
-    path: PathBuf,
     log: Arc<log::CommitLog>,
 }
 
@@ -311,15 +309,14 @@ impl CommitLog {
         #[pyo3(from_py_with = location_of)] path: Location,
         file_size: Option<u64>,
     ) -> PyResult<Self> {
-        let dir = path.path.clone();
         let log = py.detach(|| open_log(path, file_size))?;
-        Ok(Self { path: dir, log: Arc::new(log) })
+        Ok(Self { log: Arc::new(log) })
     }
 
     /// The folder.
     #[getter]
     fn path(&self) -> OsString {
-        self.path.clone().into_os_string()
+        self.log.run().dir().into_os_string()
     }
 
     /// Bytes of one file.
