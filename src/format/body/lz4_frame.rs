@@ -119,12 +119,9 @@ fn header_check(descriptor: &[u8]) -> u8 {
 }
 
 fn copy_stored(block: &[u8], out: &mut Output) -> Result<(), BodyError> {
-    out.fill(block.len(), |_, room| match room.split_at_mut_checked(block.len()) {
-        Some((room, _)) => {
-            room.copy_from_slice(block);
-            Ok(block.len())
-        }
-        None => Ok(room.len()),
+    out.fill(block.len(), |_, room| {
+        room.copy_from_slice(&block[..room.len()]);
+        Ok(room.len())
     })
 }
 
