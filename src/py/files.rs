@@ -1,7 +1,6 @@
 //! Read-only views of a consume queue, a commit log, a checkpoint.
 
 use parking_lot::Mutex;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::ops::Range;
@@ -26,60 +25,28 @@ use crate::py::store::location::{Location, location_of};
 use crate::py::store::message_scan::MessageScan;
 use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
-use crate::py::values::{getters, value_methods};
+use crate::py::values::{getters, value};
 
-/// One entry of a consume queue: 20 bytes, or 46 in a batch queue.
-#[pyclass(module = "mqstore", frozen, get_all)]
-#[derive(Clone, Debug)]
-pub(crate) struct QueueEntry {
-    /// Entry number in the queue; of a batch that of its first message.
-    queue_offset: i64,
-    /// Where the record begins in the commit log.
-    physical_offset: i64,
-    /// Length of the record in bytes.
-    store_size: i32,
-    /// Hash of the tags, a delivery time, or an address of the queue extension.
-    tags_code: i64,
-    /// Messages behind the entry: 1, or the size of a batch.
-    message_count: i16,
-    /// Store time, which only a batch queue keeps.
-    store_timestamp_ms: Option<i64>,
-}
-
-#[pymethods]
-impl QueueEntry {
-    #[new]
-    #[pyo3(signature = (
+value! {
+    /// One entry of a consume queue: 20 bytes, or 46 in a batch queue.
+    struct QueueEntry new (
         queue_offset, physical_offset, store_size, tags_code, message_count=1,
         store_timestamp_ms=None
-    ))]
-    fn __new__(
+    ) {
+        /// Entry number in the queue; of a batch that of its first message.
         queue_offset: i64,
+        /// Where the record begins in the commit log.
         physical_offset: i64,
+        /// Length of the record in bytes.
         store_size: i32,
+        /// Hash of the tags, a delivery time, or an address of the queue extension.
         tags_code: i64,
+        /// Messages behind the entry: 1, or the size of a batch.
         message_count: i16,
+        /// Store time, which only a batch queue keeps.
         store_timestamp_ms: Option<i64>,
-    ) -> Self {
-        Self {
-            queue_offset,
-            physical_offset,
-            store_size,
-            tags_code,
-            message_count,
-            store_timestamp_ms,
-        }
     }
 }
-
-value_methods!(QueueEntry {
-    "queue_offset",
-    "physical_offset",
-    "store_size",
-    "tags_code",
-    "message_count",
-    "store_timestamp_ms",
-});
 
 impl QueueEntry {
     fn of(queue: &Queue, unit: CqUnit) -> Self {
@@ -132,54 +99,6 @@ impl ConsumeQueue {
         .map_err(PyErr::from)
     }
 
-    /// The queue's folder.
-    #[getter]
-    fn path(&self) -> OsString {
-        self.queue.run().dir().into_os_string()
-    }
-
-    /// The topic, as the folder above is named.
-    #[getter]
-    fn topic(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(self.queue.topic())
-    }
-
-    /// The queue's number, as its folder is named.
-    #[getter]
-    fn queue_id(&self) -> i32 {
-        self.queue.queue_id()
-    }
-
-    /// Which kind of queue it is (``CQType``).
-    #[getter]
-    fn kind(&self) -> &'static str {
-        self.queue.kind().name()
-    }
-
-    /// Bytes of one file.
-    #[getter]
-    fn file_size(&self) -> u64 {
-        self.queue.run().file_size()
-    }
-
-    /// Queue offset of the first entry.
-    #[getter]
-    fn min_offset(&self) -> i64 {
-        self.queue.min_offset()
-    }
-
-    /// One past the queue offset of the last entry.
-    #[getter]
-    fn max_offset(&self) -> i64 {
-        self.queue.max_offset()
-    }
-
-    /// Where the last entry's record ends in the commit log; -1 in an empty queue.
-    #[getter]
-    fn max_physical_offset(&self) -> i64 {
-        self.queue.reach()
-    }
-
     /// The entries in a half-open range of queue offsets; ``None`` is the queue's bound.
     #[pyo3(signature = (start=None, stop=None))]
     fn entries(
@@ -219,8 +138,35 @@ impl ConsumeQueue {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let path = self.path().into_pyobject(py)?;
+        let path = self.path()?.into_pyobject(py)?;
         Ok(format!("<ConsumeQueue {} of {} entries>", path.repr()?, self.__len__()))
+    }
+}
+
+impl ConsumeQueue {
+    fn with_queue<T>(&self, get: impl FnOnce(&Queue) -> T) -> PyResult<T> {
+        Ok(get(&self.queue))
+    }
+}
+
+getters! {
+    ConsumeQueue, with_queue {
+        /// The queue's folder.
+        path: OsString = |queue| queue.run().dir().into_os_string();
+        /// The topic, as the folder above is named.
+        topic: String = |queue| String::from_utf8_lossy(queue.topic()).into_owned();
+        /// The queue's number, as its folder is named.
+        queue_id: i32 = Queue::queue_id;
+        /// Which kind of queue it is (``CQType``).
+        kind: &'static str = |queue| queue.kind().name();
+        /// Bytes of one file.
+        file_size: u64 = |queue| queue.run().file_size();
+        /// Queue offset of the first entry.
+        min_offset: i64 = Queue::min_offset;
+        /// One past the queue offset of the last entry.
+        max_offset: i64 = Queue::max_offset;
+        /// Where the last entry's record ends in the commit log; -1 in an empty queue.
+        max_physical_offset: i64 = Queue::reach;
     }
 }
 
@@ -313,36 +259,6 @@ impl CommitLog {
         Ok(Self { log: Arc::new(log) })
     }
 
-    /// The folder.
-    #[getter]
-    fn path(&self) -> OsString {
-        self.log.run().dir().into_os_string()
-    }
-
-    /// Bytes of one file.
-    #[getter]
-    fn file_size(&self) -> u64 {
-        self.log.run().file_size()
-    }
-
-    /// Names of the files in order; a name is the physical offset of the file's first byte.
-    #[getter]
-    fn files(&self) -> Vec<String> {
-        self.log.run().files().iter().map(|file| offset_name(file.base_offset)).collect()
-    }
-
-    /// Where the first file begins.
-    #[getter]
-    fn min_physical_offset(&self) -> u64 {
-        self.log.min_offset()
-    }
-
-    /// Where the last whole record ends.
-    #[getter]
-    fn max_physical_offset(&self) -> u64 {
-        self.log.end_offset()
-    }
-
     /// The message whose record begins there; errors as ``Store.get``.
     #[pyo3(signature = (physical_offset, /))]
     fn get(&self, py: Python<'_>, physical_offset: i64) -> PyResult<StoredMessage> {
@@ -366,18 +282,39 @@ impl CommitLog {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let path = self.path().into_pyobject(py)?;
+        let path = self.path()?.into_pyobject(py)?;
         let (min, max) = (self.log.min_offset(), self.log.end_offset());
         Ok(format!("<CommitLog {} from {min} to {max}>", path.repr()?))
     }
 }
 
 impl CommitLog {
+    fn with_log<T>(&self, get: impl FnOnce(&log::CommitLog) -> T) -> PyResult<T> {
+        Ok(get(&self.log))
+    }
+
     fn messages(&self, start: Option<i64>, stop: Option<i64>, on_damage: OnDamage) -> MessageScan {
         let end = self.log.end_offset();
         let start = bound(start, 0).max(self.log.min_offset());
         let scan = Scan::new(start, bound(stop, end), end, ScanFilter::ALL, on_damage);
         MessageScan::new(LogSource::Log(Arc::clone(&self.log)), scan, true)
+    }
+}
+
+getters! {
+    CommitLog, with_log {
+        /// The folder.
+        path: OsString = |log| log.run().dir().into_os_string();
+        /// Bytes of one file.
+        file_size: u64 = |log| log.run().file_size();
+        /// Names of the files in order; a name is the physical offset of the file's first byte.
+        files: Vec<String> = |log| {
+            log.run().files().iter().map(|file| offset_name(file.base_offset)).collect()
+        };
+        /// Where the first file begins.
+        min_physical_offset: u64 = log::CommitLog::min_offset;
+        /// Where the last whole record ends.
+        max_physical_offset: u64 = log::CommitLog::end_offset;
     }
 }
 

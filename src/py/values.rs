@@ -81,16 +81,26 @@ macro_rules! value_methods {
 }
 pub(crate) use value_methods;
 
-/// Makes a class with these fields, and its [`value_methods`].
+/// Makes a class with these fields, `new` by a signature if there is one, and its
+/// [`value_methods`].
 macro_rules! value {
-    ($(#[$doc:meta])* struct $class:ident {
+    ($(#[$doc:meta])* struct $class:ident $(new $signature:tt)? {
         $($(#[$of_field:meta])* $field:ident: $type:ty,)+
     }) => {
         $(#[$doc])*
-        #[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
+        #[pyclass(module = "mqstore", frozen, get_all)]
         #[derive(Clone, Debug)]
         pub(crate) struct $class {
             $($(#[$of_field])* pub(crate) $field: $type,)+
+        }
+
+        #[pymethods]
+        impl $class {
+            #[new]
+            $(#[pyo3(signature = $signature)])?
+            fn __new__($($field: $type),+) -> Self {
+                Self { $($field),+ }
+            }
         }
 
         $crate::py::values::value_methods!($class { $(stringify!($field)),+ });
@@ -278,26 +288,25 @@ impl MessageId {
         Ok(Self(host::MessageId { host: Host::new(address, port), physical_offset }))
     }
 
-    /// The store's IP address.
-    #[getter]
-    fn host(&self) -> String {
-        self.0.host.address().to_string()
-    }
-
-    /// The store's port.
-    #[getter]
-    fn port(&self) -> i32 {
-        self.0.host.port()
-    }
-
-    /// Where the record begins in that store's commit log.
-    #[getter]
-    fn physical_offset(&self) -> i64 {
-        self.0.physical_offset
-    }
-
     fn __str__(&self) -> String {
         host::message_id(&self.0.host, self.0.physical_offset)
+    }
+}
+
+impl MessageId {
+    fn with_id<T>(&self, get: impl FnOnce(&host::MessageId) -> T) -> PyResult<T> {
+        Ok(get(&self.0))
+    }
+}
+
+getters! {
+    MessageId, with_id {
+        /// The store's IP address.
+        host: String = |id| id.host.address().to_string();
+        /// The store's port.
+        port: i32 = |id| id.host.port();
+        /// Where the record begins in that store's commit log.
+        physical_offset: i64 = |id| id.physical_offset;
     }
 }
 

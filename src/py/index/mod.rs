@@ -31,7 +31,7 @@ use crate::py::errors::StoreClosedError;
 use crate::py::fields;
 use crate::py::process;
 use crate::py::scan::ArrowScan;
-use crate::py::values::value;
+use crate::py::values::{getters, value};
 
 value! {
     /// The first 40 bytes of an index file (``IndexHeader``).
@@ -155,7 +155,24 @@ fn index_error(error: Error) -> PyErr {
     }
 }
 
+getters! {
+    IndexFile, with_self {
+        /// The file.
+        path: OsString = |file| file.path.clone().into_os_string();
+        /// How it was opened.
+        mode: &'static str = |file| file.mode;
+        /// Hash slots that the file has.
+        slots: u32 = |file| file.layout.slots();
+        /// How many entries fit: one less than the room for them.
+        capacity: u32 = |file| file.layout.max_entry_count().saturating_sub(1);
+    }
+}
+
 impl IndexFile {
+    fn with_self<T>(&self, get: impl FnOnce(&Self) -> T) -> PyResult<T> {
+        Ok(get(self))
+    }
+
     fn read<T: Send>(
         &self,
         py: Python<'_>,
@@ -224,30 +241,6 @@ impl IndexFile {
         })?;
         let state = RwLock::new(State { file: Some(file), failed: None });
         Ok(Self { path, storage, mode, layout, generation: process::generation(), state })
-    }
-
-    /// The file.
-    #[getter]
-    fn path(&self) -> OsString {
-        self.path.clone().into_os_string()
-    }
-
-    /// How it was opened.
-    #[getter]
-    fn mode(&self) -> &'static str {
-        self.mode
-    }
-
-    /// Hash slots that the file has.
-    #[getter]
-    fn slots(&self) -> u32 {
-        self.layout.slots()
-    }
-
-    /// How many entries fit: one less than the room for them.
-    #[getter]
-    fn capacity(&self) -> u32 {
-        self.layout.max_entry_count().saturating_sub(1)
     }
 
     /// The header as of now.
@@ -478,7 +471,7 @@ impl IndexFile {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let path = self.path().into_pyobject(py)?;
+        let path = self.path()?.into_pyobject(py)?;
         let (slots, entries) = (self.layout.slots(), self.layout.entries());
         let path = path.repr()?;
         Ok(format!("<IndexFile {path} mode={} slots={slots} entries={entries}>", self.mode))

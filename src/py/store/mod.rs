@@ -33,7 +33,7 @@ use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::StoreClosedError;
 use crate::py::store::location::{Listings, Location, location_of};
-use crate::py::values::dict;
+use crate::py::values::{dict, getters};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
@@ -144,6 +144,30 @@ impl Store {
 
     fn host(&self) -> Host {
         self.store.config().store_host
+    }
+
+    fn with_self<T>(&self, get: impl FnOnce(&Self) -> T) -> PyResult<T> {
+        Ok(get(self))
+    }
+}
+
+getters! {
+    Store, with_self {
+        /// The store's root folder, absolute.
+        path: OsString = |this| this.path.clone().into_os_string();
+        /// How it was opened.
+        mode: &'static str = |this| this.mode;
+        /// Whether delayed messages are delivered.
+        _delivers: bool = |this| this.delivery.lock().is_some();
+        /// Whether a last, perhaps whole message was left out.
+        _leaves_out_last: bool = |this| this.newest().leaves_out_last();
+        /// Whether no file changed since the store was closed.
+        _is_sealed: bool = |this| this.newest().is_sealed();
+        /// Parts of the log that this handle found missing or damaged.
+        _losses: Vec<(u64, u64)> = |this| {
+            this.newest().log().losses().iter().map(|part| (part.start, part.end)).collect()
+        };
+        _is_closed: bool = |this| this.store.is_closed();
     }
 }
 
@@ -288,12 +312,6 @@ impl Store {
         *self.delivery.lock() = Some(delivery);
     }
 
-    /// Whether delayed messages are delivered.
-    #[getter]
-    fn _delivers(&self) -> bool {
-        self.delivery.lock().is_some()
-    }
-
     fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
         if slf.get().store.is_closed() { Err(Error::Closed.into()) } else { Ok(slf.clone_ref(py)) }
     }
@@ -310,12 +328,6 @@ impl Store {
         self.close(py)
     }
 
-    /// The store's root folder, absolute.
-    #[getter]
-    fn path(&self) -> OsString {
-        self.path.clone().into_os_string()
-    }
-
     /// The root as functions of the package take it.
     #[getter]
     fn _root<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -323,12 +335,6 @@ impl Store {
             Some(listings) => Ok(listings.path.bind(py).clone()),
             None => Ok(self.path.as_os_str().into_pyobject(py)?.into_any()),
         }
-    }
-
-    /// How it was opened.
-    #[getter]
-    fn mode(&self) -> &'static str {
-        self.mode
     }
 
     /// The settings in use that are no defaults.
@@ -355,24 +361,6 @@ impl Store {
     fn _recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let report = self.store.recovery();
         report.map(|report| recovery_report(py, report, true, None)).transpose()
-    }
-
-    /// Whether a last, perhaps whole message was left out.
-    #[getter]
-    fn _leaves_out_last(&self) -> bool {
-        self.newest().leaves_out_last()
-    }
-
-    /// Whether no file changed since the store was closed.
-    #[getter]
-    fn _is_sealed(&self) -> bool {
-        self.newest().is_sealed()
-    }
-
-    /// Parts of the log that this handle found missing or damaged.
-    #[getter]
-    fn _losses(&self) -> Vec<(u64, u64)> {
-        self.newest().log().losses().iter().map(|part| (part.start, part.end)).collect()
     }
 
     /// Raises ``CorruptionError`` if last log files with these topics are missing.
@@ -402,11 +390,6 @@ impl Store {
             process::log_new(&store);
         }
         store.warnings()
-    }
-
-    #[getter]
-    fn _is_closed(&self) -> bool {
-        self.store.is_closed()
     }
 
     fn _warn(&self, text: String) {

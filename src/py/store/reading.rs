@@ -22,7 +22,7 @@ use super::stored::StoredMessage;
 use crate::py::arguments::{not_one_of, type_error};
 use crate::py::fields;
 use crate::py::process::{Signals, drop_aside};
-use crate::py::values::{QueueInfo, value_methods};
+use crate::py::values::{QueueInfo, getters, value_methods};
 
 /// Interval between signal checks of a wait.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
@@ -496,23 +496,6 @@ impl Store {
         }
     }
 
-    /// First physical offset of the log; 0 in an empty store.
-    #[getter]
-    fn min_physical_offset(&self) -> PyResult<u64> {
-        Ok(self.open_store()?.log().min_offset())
-    }
-
-    /// End of the log; for a read-only store, of its view.
-    #[getter]
-    fn max_physical_offset(&self) -> PyResult<u64> {
-        Ok(self.open_store()?.log().end_offset())
-    }
-
-    #[getter]
-    fn _readable_end(&self) -> PyResult<u64> {
-        Ok(self.open_store()?.end_offset())
-    }
-
     /// Physical offset up to which the log is known to be durable.
     ///
     /// For a read-only store: the end of the log if the file ``abort`` does not exist, else the
@@ -530,11 +513,23 @@ impl Store {
         let store = self.open_store()?;
         Ok(py.detach(|| store.dispatched_offset())?)
     }
+}
 
-    /// Whether the index files fit the settings and can be used for key queries.
-    #[getter]
-    fn index_usable(&self) -> PyResult<bool> {
-        Ok(self.open_store()?.index_is_usable())
+getters! {
+    Store, with_open {
+        /// First physical offset of the log; 0 in an empty store.
+        min_physical_offset: u64 = |store| store.log().min_offset();
+        /// End of the log; for a read-only store, of its view.
+        max_physical_offset: u64 = |store| store.log().end_offset();
+        _readable_end: u64 = MessageStore::end_offset;
+        /// Whether the index files fit the settings and can be used for key queries.
+        index_usable: bool = MessageStore::index_is_usable;
+    }
+}
+
+impl Store {
+    fn with_open<T>(&self, get: impl FnOnce(&MessageStore) -> T) -> PyResult<T> {
+        Ok(get(&*self.open_store()?))
     }
 }
 
