@@ -139,24 +139,23 @@ impl Digest {
             paths.consume_queue_ext(),
             paths.index(),
         ]);
-        let mut listed = vec![Listed::File(paths.topics(), None)];
-        listed.push(Listed::File(paths.checkpoint(), None));
+        let alone = [paths.topics(), paths.checkpoint()];
+        let mut listed = alone.map(|path| Listed { path, is_folder: false, stamp: None }).to_vec();
         for folder in folders {
             listed.extend(list(paths.storage(), &folder)?);
         }
-        listed.sort_unstable_by(|one, other| one.path().cmp(other.path()));
+        listed.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         let parts: Vec<_> = listed.chunks(FOLDERS_AT_ONCE).collect();
         let read = |listed: &&[Listed]| {
             let mut rest: Vec<_> = listed.iter().rev().cloned().collect();
             let mut files = Vec::new();
             while let Some(next) = rest.pop() {
-                match next {
-                    Listed::File(path, stamp) => files.push((path, stamp)),
-                    Listed::Folder(path) => {
-                        let mut below = list(paths.storage(), &path)?;
-                        below.sort_unstable_by(|one, other| other.path().cmp(one.path()));
-                        rest.extend(below);
-                    }
+                if next.is_folder {
+                    let mut below = list(paths.storage(), &next.path)?;
+                    below.sort_unstable_by(|one, other| other.path.cmp(&one.path));
+                    rest.extend(below);
+                } else {
+                    files.push(next);
                 }
             }
             Ok(files)
@@ -165,8 +164,8 @@ impl Digest {
         let mut digest = Self { files: 0, bytes: 0, newest_change_ns: 0, names: 0 };
         let mut is_known = true;
         in_order(&parts, processors(), paths.root(), read, |_, files| {
-            for (path, listed) in files {
-                let stamp = match listed {
+            for Listed { path, stamp, .. } in files {
+                let stamp = match stamp {
                     None => paths.storage.stamp(&path),
                     listed => Ok(listed),
                 };
@@ -194,29 +193,18 @@ impl Digest {
 
 /// An entry of a folder; a file with its stamp where the listing tells it.
 #[derive(Clone, Debug)]
-enum Listed {
-    File(PathBuf, Option<Stamp>),
-    Folder(PathBuf),
-}
-
-impl Listed {
-    fn path(&self) -> &Path {
-        match self {
-            Self::File(path, _) | Self::Folder(path) => path,
-        }
-    }
+struct Listed {
+    path: PathBuf,
+    is_folder: bool,
+    stamp: Option<Stamp>,
 }
 
 fn list(storage: &dyn Storage, folder: &Path) -> Result<Vec<Listed>> {
     let entries = storage.list_if_there(folder)?.unwrap_or_default();
-    let listed = |DirEntry { name, kind, len, inode, changed_ns }| {
-        let path = folder.join(name);
-        match kind {
-            FileKind::Directory => Listed::Folder(path),
-            FileKind::File | FileKind::Other => {
-                Listed::File(path, changed_ns.map(|changed_ns| Stamp { inode, len, changed_ns }))
-            }
-        }
+    let listed = |DirEntry { name, kind, len, inode, changed_ns }| Listed {
+        path: folder.join(name),
+        is_folder: kind == FileKind::Directory,
+        stamp: changed_ns.map(|changed_ns| Stamp { inode, len, changed_ns }),
     };
     Ok(entries.into_iter().map(listed).collect())
 }
