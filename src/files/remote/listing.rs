@@ -86,27 +86,23 @@ impl Listing {
             let mut path = root.to_owned();
             let mut names = key.split('/').peekable();
             while let Some(name) = names.next() {
-                let is_last = names.peek().is_none();
-                let folder = path.clone();
+                let is_file = names.peek().is_none() && !is_folder;
+                let (kind, len, inode, changed_ns) = match is_file {
+                    true => {
+                        let changed_ns = Some(ns(object.modified_ms));
+                        (FileKind::File, object.len, id_of(&object), changed_ns)
+                    }
+                    false => (FileKind::Directory, 0, 0, None),
+                };
+                let entry = DirEntry { name: name.into(), kind, len, inode, changed_ns };
+                let entries = listing.folders.entry(path.clone()).or_default();
                 path.push(name);
-                if is_last && !is_folder {
-                    let id = id_of(&object);
-                    let entry = DirEntry {
-                        name: name.into(),
-                        kind: FileKind::File,
-                        len: object.len,
-                        inode: id,
-                        changed_ns: Some(ns(object.modified_ms)),
-                    };
-                    let entries = listing.folders.entry(folder).or_default();
+                if is_file {
                     // An object may have the name of a folder, and mark it.
                     entries.entry(name.into()).or_insert(entry);
-                    listing.files.insert(path.clone(), (id, Arc::new(object.clone())));
+                    listing.files.insert(path.clone(), (inode, Arc::new(object.clone())));
                 } else {
-                    let kind = FileKind::Directory;
-                    let entry =
-                        DirEntry { name: name.into(), kind, len: 0, inode: 0, changed_ns: None };
-                    listing.folders.entry(folder).or_default().insert(name.into(), entry);
+                    entries.insert(name.into(), entry);
                     listing.folders.entry(path.clone()).or_default();
                 }
             }
