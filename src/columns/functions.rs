@@ -27,7 +27,7 @@ use crate::format::crc;
 use crate::format::java;
 use crate::format::message::properties::{MAX_LEN, names};
 use crate::format::message::sys_flag;
-use crate::format::message::{Frame, MessageView, read_frame};
+use crate::format::message::{MessageView, read_whole};
 use crate::format::queue::consume_queue;
 use crate::format::width::saturating_u32;
 use crate::log::read::scanner::Flow;
@@ -200,7 +200,8 @@ impl Function {
             return Err(self.wrong(std::slice::from_ref(messages)));
         };
         // A null struct may have anything in its fields, so only the others are read.
-        let valid: UInt32Array = places(messages.nulls(), messages.len());
+        let rows = (0..messages.len()).filter(|row| messages.is_valid(*row));
+        let valid = UInt32Array::from_iter_values(rows.map(saturating_u32));
         let given = take(messages, &valid, None)?;
         let given = RecordBatch::from(given.as_struct());
         let rows = MessageRows::new(&given)?;
@@ -236,14 +237,6 @@ impl Function {
     }
 }
 
-fn places(nulls: Option<&NullBuffer>, rows: usize) -> UInt32Array {
-    let number = |row: usize| saturating_u32(row);
-    match nulls {
-        Some(nulls) => nulls.valid_indices().map(number).collect::<Vec<_>>().into(),
-        None => (0..number(rows)).collect::<Vec<_>>().into(),
-    }
-}
-
 /// A column that `MessageRows` does not read.
 fn longs(given: &RecordBatch, column: Column) -> Result<Int64Array> {
     let missing = || RowsError::Missing { name: column.name() };
@@ -269,12 +262,8 @@ fn decoded() -> Vec<Column> {
 }
 
 fn record(bytes: &[u8]) -> Option<MessageView<'_>> {
-    match read_frame(bytes) {
-        Ok(Frame::Message(view)) if view.as_bytes().len() == bytes.len() => {
-            view.check_body_crc().ok().map(|()| view)
-        }
-        _ => None,
-    }
+    let view = read_whole(bytes).filter(|view| view.as_bytes().len() == bytes.len())?;
+    view.check_body_crc().ok().map(|()| view)
 }
 
 fn decode(raw: &LargeBinaryArray) -> Result<ArrayRef> {
