@@ -32,8 +32,6 @@ impl StorePaths {
     pub fn new(storage: Arc<dyn Storage>, root: &Path, config: &StoreConfig) -> Self {
         let mut commit_log: Vec<_> =
             config.store_path_commit_log.iter().map(|dir| root.join(dir)).collect();
-        commit_log.sort();
-        commit_log.dedup();
         if commit_log.is_empty() {
             commit_log.push(root.join(COMMIT_LOG));
         }
