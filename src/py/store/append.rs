@@ -4,23 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::error;
-use crate::format::message::host::Host;
 use crate::format::message::properties::{self, names};
 use crate::store::write::property_block::check_inner_batch;
 use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
-use super::fastcall::untracked;
+use super::fastcall::{place_of, untracked};
 use super::message::{AnyMessage, key_list};
 use super::message_fields::{Block, MessageFields};
 use crate::py::arguments::type_error;
 use crate::py::errors::{raise, raise_at, with_text};
-use crate::py::fields::{self, bytes_of, with_block};
-use crate::py::values::{AppendResult, AppendSummary, topic_of};
+use crate::py::fields::{self, bytes_of, unexpected, with_block};
+use crate::py::values::{AppendResult, AppendSummary, dict, topic_of};
 
 /// Messages, and bytes of bodies, that are checked before any is written, and written between
 /// signal checks. The last body may exceed it.
@@ -68,67 +66,43 @@ impl Store {
     ///     StoreReadOnlyError: The store was opened with mode ``"r"``.
     ///     StoreIOError: The disk is full, or a system call failed.
     #[pyo3(
-        signature = (
-            topic, body, *, queue_id=Some(0), tags=None, keys=None, unique_key=None,
-            properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0,
-            delay=None, **others
-        ),
+        signature = (topic, body, *, delay=None, **others),
         text_signature = "($self, topic, body, *, queue_id=0, tags=None, keys=(), \
             unique_key=None, properties=None, flag=0, born_timestamp_ms=None, born_host=None, \
             delay_level=0, delay=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "a message has as many fields")]
     fn append(
         slf: &Bound<'_, Self>,
         py: Python<'_>,
-        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        topic: &Bound<'_, PyAny>,
         body: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = fields::queue_id_if_given)] queue_id: Option<i32>,
-        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
-        keys: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
-        properties: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = fields::flag)] flag: i32,
-        #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
-        #[pyo3(from_py_with = fields::born_host)] born_host: Option<Host>,
-        #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
         delay: Option<&Bound<'_, PyAny>>,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<AppendResult> {
-        fields::no_others("Store.append", others)?;
         let this = slf.get();
-        let store = this.writing()?;
-        if let Some(delay) = delay {
-            let keys = keys.map(key_list).transpose()?.unwrap_or_default();
-            let first = keys.first().map(|key| key.as_bytes());
-            let queue_id = queue_id.map_or_else(|| store.spread(topic.as_bytes(), first), Ok)?;
-            let given = PyDict::new(py);
-            given.set_item("topic", &topic)?;
-            given.set_item("body", body)?;
-            given.set_item("queue_id", queue_id)?;
-            given.set_item("tags", tags)?;
-            given.set_item("keys", PyTuple::new(py, &keys)?)?;
-            given.set_item("unique_key", unique_key)?;
-            given.set_item("properties", properties)?;
-            given.set_item("flag", flag)?;
-            given.set_item("born_timestamp_ms", born_timestamp_ms)?;
-            given.set_item("born_host", born_host.map(|host| host.to_string()))?;
-            given.set_item("delay_level", delay_level)?;
-            let result = slf.call_method1("_append_delayed", (delay, given))?;
-            return Ok(result.cast_into::<AppendResult>()?.get().clone());
+        let mut given = MessageFields::new();
+        given.set_at(0, topic)?;
+        given.set_at(1, body)?;
+        for (name, value) in others.into_iter().flatten() {
+            let at = place_of(&name).ok_or_else(|| unexpected("Store.append", &name))?;
+            given.set_at(at, &value)?;
         }
-        let arguments = MessageFields {
-            topic: Some(topic),
-            body: Some(body.clone()),
-            queue_id,
-            tags,
-            keys: keys.cloned(),
-            unique_key,
-            properties: properties.cloned(),
-            delay_level,
-            record: NewMessage { flag, born_timestamp_ms, born_host, ..NewMessage::default() },
-        };
-        this.append_given(py, &arguments)
+        let store = this.writing()?;
+        let Some(delay) = delay else { return this.append_given(py, &given) };
+        let keys = given.keys.as_ref().map(key_list).transpose()?.unwrap_or_default();
+        let first = keys.first().map(|key| key.as_bytes());
+        let name = given.topic.as_deref().unwrap_or_default().as_bytes();
+        let queue_id = given.queue_id.map_or_else(|| store.spread(name, first), Ok)?;
+        let named = dict!(py, properties: py.None(), delay_level: 0,);
+        if let Some(others) = others {
+            named.update(others.as_mapping())?;
+        }
+        named.set_item("topic", topic)?;
+        named.set_item("body", body)?;
+        named.set_item("queue_id", queue_id)?;
+        named.set_item("keys", PyTuple::new(py, &keys)?)?;
+        let result = slf.call_method1("_append_delayed", (delay, named))?;
+        Ok(result.cast_into::<AppendResult>()?.get().clone())
     }
 
     /// Writes many messages, sharing flushes.

@@ -22,7 +22,8 @@ const TAKEN: usize = 11;
 /// The objects of literal names.
 static INTERNED: PyOnceLock<[Py<PyString>; TAKEN]> = PyOnceLock::new();
 
-fn place_of(name: &Bound<'_, PyAny>) -> Option<usize> {
+/// The place in [`NAMES`] of an argument of `append`.
+pub(super) fn place_of(name: &Bound<'_, PyAny>) -> Option<usize> {
     let py = name.py();
     let interned = INTERNED
         .get_or_init(py, || std::array::from_fn(|at| PyString::intern(py, NAMES[at]).unbind()));
@@ -74,14 +75,18 @@ impl<'a, 'py> Call<'a, 'py> {
 
     /// `None`: pyo3's method takes or refuses it.
     fn quickly(&self) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if self.positional != 2 {
+        let is_given =
+            |at| at < self.positional || self.named().any(|(name, _)| place_of(&name) == Some(at));
+        if self.positional > 2 || !is_given(0) || !is_given(1) {
             return Ok(None);
         }
         let mut arguments = MessageFields::new();
-        arguments.set_at(0, &self.value(0))?;
-        arguments.set_at(1, &self.value(1))?;
+        for at in 0..self.positional {
+            arguments.set_at(at, &self.value(at))?;
+        }
         for (name, value) in self.named() {
-            let Some(at) = place_of(&name).filter(|at| *at > 1) else { return Ok(None) };
+            let at = place_of(&name).filter(|at| *at >= self.positional);
+            let Some(at) = at else { return Ok(None) };
             arguments.set_at(at, &value)?;
         }
         let store = self.this.cast::<Store>()?.get();
