@@ -11,6 +11,13 @@ use std::time::Duration;
 
 use memmap2::MmapRaw;
 use nix::errno::Errno;
+// On Linux an open-file-description lock: other closes in the process do not release it, and two
+// handles of one process conflict. Elsewhere a plain record lock.
+#[cfg(not(target_os = "linux"))]
+use nix::fcntl::FcntlArg::{F_GETLK as GetLock, F_SETLK as SetLock};
+#[cfg(target_os = "linux")]
+use nix::fcntl::FcntlArg::{F_OFD_GETLK as GetLock, F_OFD_SETLK as SetLock};
+use nix::fcntl::fcntl;
 #[cfg(target_os = "linux")]
 use nix::fcntl::{FallocateFlags, fallocate};
 
@@ -403,7 +410,7 @@ impl StorageFile for OsFile {
 
     fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
         self.held.get_or_init(|| HeldLock::new(self.file.as_raw_fd()));
-        match nix::fcntl::fcntl(&*self.file, set_lock(&lock_on(bytes, nix::libc::F_WRLCK))) {
+        match fcntl(&*self.file, SetLock(&lock_on(bytes, nix::libc::F_WRLCK))) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             Err(errno) => Err(errno.into()),
@@ -411,7 +418,7 @@ impl StorageFile for OsFile {
     }
 
     fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
-        nix::fcntl::fcntl(&*self.file, set_lock(&lock_on(bytes, nix::libc::F_UNLCK)))?;
+        fcntl(&*self.file, SetLock(&lock_on(bytes, nix::libc::F_UNLCK)))?;
         Ok(())
     }
 
@@ -441,24 +448,9 @@ fn lock_on(bytes: Range<u64>, kind: i32) -> nix::libc::flock {
     }
 }
 
-/// On Linux an open-file-description lock: other closes in the process do not release it, and two
-/// handles of one process conflict. Elsewhere a plain record lock.
-#[cfg(target_os = "linux")]
-fn set_lock(lock: &nix::libc::flock) -> nix::fcntl::FcntlArg<'_> {
-    nix::fcntl::FcntlArg::F_OFD_SETLK(lock)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn set_lock(lock: &nix::libc::flock) -> nix::fcntl::FcntlArg<'_> {
-    nix::fcntl::FcntlArg::F_SETLK(lock)
-}
-
 fn conflicting_lock(file: &File, bytes: Range<u64>) -> Option<nix::libc::flock> {
     let mut lock = lock_on(bytes, nix::libc::F_WRLCK);
-    #[cfg(target_os = "linux")]
-    nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
-    #[cfg(not(target_os = "linux"))]
-    nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_GETLK(&mut lock)).ok()?;
+    fcntl(file, GetLock(&mut lock)).ok()?;
     (lock.l_type != nix::libc::F_UNLCK as nix::libc::c_short).then_some(lock)
 }
 
