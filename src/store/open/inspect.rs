@@ -106,11 +106,9 @@ pub(super) fn load_lazily(
         && paths.storage.list(&paths.consume_queue()).is_ok_and(|topics| topics.len() <= few)
         && Seal::is_whole(paths);
     let is_lazy = paths.storage.is_remote() && matches!(lock::was_aborted(paths), Ok(false));
-    let (storage_of_queues, files_of_queues) =
-        (Arc::clone(&paths.storage), Arc::clone(&open_files));
     let (queues, more) = QueueTable::load_sealed(
-        storage_of_queues,
-        files_of_queues,
+        Arc::clone(&paths.storage),
+        open_files,
         layout,
         kinds,
         access,
