@@ -8,7 +8,7 @@ pub mod system;
 pub mod threads;
 
 pub use self::map::disk_reserve::DiskReserve;
-pub use self::map::holes::{fill_holes, release_zeros};
+pub use self::map::holes::{each_data, fill_holes, release_zeros, zero_out};
 pub use self::map::mapped_file::MappedFile;
 pub use self::map::prefault::{ActiveFiles, Prefaulter, SharedActiveFiles, Wakeup};
 pub use self::map::waiters::Waiters;

@@ -3,8 +3,7 @@
 //! [`CommitLog`] reads published bytes by position, [`LogWriter`](super::log_writer::LogWriter)
 //! appends.
 
-use std::ops::Range;
-use std::path::Path;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -13,12 +12,11 @@ use crate::locks::Mutex;
 use super::read::frames;
 use super::read::frames::{FrameAt, FramedRecord};
 use crate::error::{Error, FormatError, Result};
-use crate::files::{DiskReserve, FileRun, Prefaulter, StorageFile};
+use crate::files::{DiskReserve, FileRun, Prefaulter, each_data};
 use crate::format::message;
 use crate::format::message::{Frame, FrameError, MessageView, peek};
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
-const WRITTEN_AGAIN: usize = 1 << 20;
 const PART: u64 = 8 << 20;
 const FIRST_READ: usize = 4 << 10;
 
@@ -159,7 +157,6 @@ impl CommitLog {
     /// starts writeback. Ends early when `is_wanted` says so.
     pub fn write_again(&self, offset: u64, is_wanted: impl Fn() -> bool) -> Result<()> {
         let size = self.run.file_size();
-        let mut block = vec![0; WRITTEN_AGAIN];
         for file in self.run.files().iter().filter(|file| !self.run.is_read_only(file)) {
             let mut from = offset.saturating_sub(file.base_offset);
             if from >= size {
@@ -168,7 +165,13 @@ impl CommitLog {
             let open = self.run.open(file)?;
             while from < size && is_wanted() {
                 let to = (from / PART + 1).saturating_mul(PART).min(size);
-                if write_part_again(&*open, &file.path, from, to, &mut block)? {
+                let mut wrote = false;
+                let _ = each_data(&*open, &file.path, from..to, |at, bytes| {
+                    wrote = true;
+                    open.write_at(bytes, at).map_err(Error::io("write", &file.path))?;
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                if wrote {
                     open.start_writing(from, to - from).map_err(Error::flush(&file.path))?;
                 }
                 from = to;
@@ -305,35 +308,6 @@ impl CommitLog {
         }
         Ok(peek::store_timestamp_ms(&head, offset))
     }
-}
-
-/// Rewrites bytes `from..to` of a file except holes; returns whether there were any.
-fn write_part_again(
-    file: &dyn StorageFile,
-    path: &Path,
-    from: u64,
-    to: u64,
-    block: &mut [u8],
-) -> Result<bool> {
-    let (mut position, mut wrote) = (from, false);
-    while position < to
-        && let Some(data) = file.next_data(position).map_err(Error::io("read", path))?
-        && data < to
-    {
-        // Whole blocks: bytes written in a hole must not count as data.
-        let left = WRITTEN_AGAIN as u64 - data % WRITTEN_AGAIN as u64;
-        let len = to_usize(left.min(to - data));
-        let bytes = block.get_mut(..len).unwrap_or_default();
-        let read = file.read_at(bytes, data).map_err(Error::io("read", path))?;
-        if read == 0 {
-            break;
-        }
-        let bytes = bytes.get(..read).unwrap_or_default();
-        file.write_at(bytes, data).map_err(Error::io("write", path))?;
-        position = data + read as u64;
-        wrote = true;
-    }
-    Ok(wrote)
 }
 
 /// More are joined with what lies between them.

@@ -18,7 +18,6 @@ use crate::format::config::tables::TopicTable;
 use crate::format::file_name::offset_name;
 use crate::format::width::clamp_u64;
 use crate::log::index::run::IndexRun;
-use crate::log::read::end::is_empty_from;
 use crate::log::{CommitLog, QueueKind};
 use crate::store::folder::config_file;
 use crate::store::folder::inventory::{self, Structure};
@@ -42,7 +41,7 @@ pub(super) fn behind(
     let index = IndexRun::to_read(&paths.storage, &paths.index(), layout).ok().flatten();
     let index = index.as_ref();
     let end = end.max(log.min_offset());
-    match is_empty_from(log.run(), end)? {
+    match log.run().is_empty_from(end)? {
         true => MissingEnd::find(log, end, &parts.queues, index),
         false => Ok(None),
     }
@@ -93,7 +92,7 @@ impl Examined<'_> {
     /// file beside it, was never whole here.
     pub(super) fn code_of_end(&self) -> Result<Code> {
         let (run, end) = (self.log.run(), self.facts.end);
-        let is_full = end.is_multiple_of(run.file_size().max(1)) || !is_empty_from(run, end)?;
+        let is_full = end.is_multiple_of(run.file_size().max(1)) || !run.is_empty_from(end)?;
         let mut entries = Vec::new();
         for dir in self.paths.commit_log() {
             entries.extend(inventory::list(self.paths.storage(), dir)?);

@@ -1,6 +1,6 @@
-//! Disk space for the holes of a sparse file.
+//! The holes of a sparse file: walks between them, and disk space for them.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -12,6 +12,47 @@ use crate::format::width::to_usize;
 const BLOCK: usize = 1024;
 const PAGE: usize = 4096;
 const READ: usize = 64 << 10;
+const WALKED: u64 = 1 << 20;
+
+/// Passes the bytes of a range, but for holes, to `take` until it breaks, in blocks of at most 1 MiB.
+/// The first ends with its page, which mostly has the last data: reading holes takes memory.
+pub fn each_data(
+    file: &dyn StorageFile,
+    path: &Path,
+    Range { start: mut at, end }: Range<u64>,
+    mut take: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>>,
+) -> Result<ControlFlow<()>> {
+    let (mut block, mut most) = (Vec::new(), PAGE as u64);
+    while at < end
+        && let Some(data) = file.next_data(at).map_err(Error::io("read", path))?
+        && data < end
+    {
+        // Whole blocks: what `take` writes into holes of one does not count as data later.
+        let len = to_usize((most - data % most).min(end - data));
+        block.resize(len.max(block.len()), 0);
+        let read = file.read_at(&mut block[..len], data).map_err(Error::io("read", path))?;
+        if read == 0 {
+            break;
+        }
+        if take(data, &block[..read])?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        (at, most) = (data + read as u64, WALKED);
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Zeroes a range; holes stay holes.
+pub fn zero_out(file: &dyn StorageFile, path: &Path, range: Range<u64>) -> Result<()> {
+    let zeros = vec![0; WALKED as usize];
+    each_data(file, path, range, |at, bytes| {
+        if !are_zeros(bytes) {
+            file.write_at(&zeros[..bytes.len()], at).map_err(Error::io("zero", path))?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+    .map(drop)
+}
 
 /// Takes disk space for the parts of a range that may lack it, and for the pages at its ends. Only
 /// a block of zeros can be a hole.

@@ -6,7 +6,7 @@
 
 use crate::locks::{Mutex, MutexGuard, RwLock};
 use std::any::Any;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +17,10 @@ use super::open_files::{RunFile, file_size_of};
 use super::roots::Roots;
 use super::roots::Twin;
 use crate::error::{CorruptionKind, Error, Result};
+use crate::files::map::holes::each_data;
 use crate::files::map::prefault::Prefaulter;
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile, if_there};
+use crate::format::bytes::are_zeros;
 use crate::format::file_name;
 use crate::format::width::to_usize;
 
@@ -324,6 +326,36 @@ impl FileRun {
                 .filter_map(|(at, len)| Some((at.checked_sub(file.base_offset)?, *len)));
             let _ = open.read_many(&inside.collect::<Vec<_>>());
         }
+    }
+
+    /// As [`each_data`] of the files from `offset` on; those that were deleted are skipped.
+    pub fn each_data(
+        &self,
+        offset: u64,
+        mut take: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        for file in self.files().iter() {
+            let places = offset.saturating_sub(file.base_offset)..self.file_size();
+            if !places.is_empty()
+                && let Some(open) = self.open_if_there(file)?
+                && each_data(&*open, &file.path, places, |at, bytes| {
+                    Ok(take(file.base_offset + at, bytes))
+                })?
+                .is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether only zeros and holes lie in the files from `offset` on.
+    pub fn is_empty_from(&self, offset: u64) -> Result<bool> {
+        let walked = self.each_data(offset, |_, bytes| match are_zeros(bytes) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        });
+        Ok(walked?.is_continue())
     }
 
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {

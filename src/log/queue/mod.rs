@@ -449,7 +449,7 @@ impl Queue {
 
     /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
     pub fn has_remains(&self) -> Result<bool> {
-        self.entries.bytes.has_remains()
+        Ok(!self.run().is_empty_from(self.entries.bytes.tail().end())?)
     }
 
     /// Removes all entries from a queue offset on and zeroes the rest, so that nothing comes back.

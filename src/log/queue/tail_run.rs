@@ -5,7 +5,7 @@ use crate::locks::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::files::run::new_files::{Filled, NewFile};
-use crate::files::{FileRun, RunFile};
+use crate::files::{FileRun, zero_out};
 use crate::format::width::to_usize;
 
 /// Bytes in memory before the appender writes them out itself.
@@ -246,34 +246,6 @@ impl TailRun {
         Ok(read)
     }
 
-    pub(crate) fn has_remains(&self) -> Result<bool> {
-        let end = self.tail().end();
-        for file in self.run.files().iter() {
-            if file.base_offset.saturating_add(self.run.file_size()) <= end {
-                continue;
-            }
-            let Some(open) = self.run.open_if_there(file)? else { continue };
-            let mut position = end.saturating_sub(file.base_offset);
-            // Usually the rest of a page, and then holes.
-            let page = FIRST_BLOCK as u64;
-            let mut block = vec![0; (page - position % page) as usize];
-            while let Some(data) =
-                open.next_data(position).map_err(Error::io("read", &file.path))?
-            {
-                let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
-                if block[..read].iter().any(|byte| *byte != 0) {
-                    return Ok(true);
-                }
-                if read == 0 {
-                    break;
-                }
-                position = data + read as u64;
-                block.resize(BLOCK, 0);
-            }
-        }
-        Ok(false)
-    }
-
     /// Truncates at `end` and zeroes the rest, so that nothing comes back. Empty files are removed,
     /// even the first.
     pub(crate) fn cut(&self, end: u64) -> Result<()> {
@@ -284,34 +256,12 @@ impl TailRun {
         let end = end.min(tail.end()).max(first);
         self.run.remove_from(if end == first { first } else { end.div_ceil(size) * size })?;
         if let Some(file) = self.run.find(end) {
-            self.zero(&file, end - file.base_offset)?;
+            zero_out(&*self.run.open(&file)?, &file.path, end - file.base_offset..size)?;
             if !tail.dirty.contains(&file.base_offset) {
                 tail.dirty.push(file.base_offset);
             }
         }
         tail.set_end(end);
-        Ok(())
-    }
-
-    fn zero(&self, file: &RunFile, position: u64) -> Result<()> {
-        let open = self.run.open(file)?;
-        let mut block = vec![0; BLOCK];
-        let zeros = vec![0; BLOCK];
-        let mut at = position;
-        while at < self.run.file_size() {
-            let left = to_usize(self.run.file_size() - at);
-            let wanted = left.min(BLOCK);
-            let read =
-                open.read_at(&mut block[..wanted], at).map_err(Error::io("read", &file.path))?;
-            if read == 0 {
-                break;
-            }
-            // Holes stay holes.
-            if block[..read] != zeros[..read] {
-                open.write_at(&zeros[..read], at).map_err(Error::io("write", &file.path))?;
-            }
-            at += read as u64;
-        }
         Ok(())
     }
 }

@@ -1,22 +1,18 @@
 //! Where a log ends (`docs/format.md`, Rules of all readers).
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::{FileRun, RunFile, SystemClock};
 use crate::format::bytes::are_zeros;
 use crate::format::message::MessageView;
 use crate::format::message::peek;
-use crate::format::width::to_usize;
 use crate::time::{Clock, FAR_MS};
 
 use super::frames::{FrameAt, FrameReader, is_own};
 use super::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::log::commit_log::{CommitLog, Found};
-
-const BLOCK: usize = 1 << 20;
-const FIRST: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogState {
@@ -132,7 +128,7 @@ pub fn find(
         match stop {
             None | Some(Stop::End) => break,
             Some(Stop::Empty) if at == end && is_written => break,
-            Some(Stop::Empty) if is_empty_from(log.run(), at)? => break,
+            Some(Stop::Empty) if log.run().is_empty_from(at)? => break,
             Some(Stop::Empty | Stop::Damage(_)) if !scanner.resync(Resync::Anywhere)? => break,
             Some(_) => {}
         }
@@ -171,49 +167,13 @@ pub fn is_left_out(
     Ok((!is_closed && peek::lacks_bytes(&record.view, record.size)).then_some(true))
 }
 
-/// Whether only zeros and holes lie in the files from `offset` on.
-pub fn is_empty_from(log: &FileRun, offset: u64) -> Result<bool> {
-    for file in log.files().iter() {
-        let position = offset.saturating_sub(file.base_offset);
-        if position >= log.file_size() {
-            continue;
-        }
-        let Some(open) = log.open_if_there(file)? else { continue };
-        if FrameReader::over(open, file, log.file_size()).next_nonzero(position)?.is_some() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
 /// End of the last non-zero byte from `end` on.
 pub fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
     let mut found = None;
-    let most = to_usize(log.run().file_size());
-    for file in log.run().files().iter() {
-        let file_end = file.base_offset.saturating_add(log.run().file_size());
-        if file_end <= end {
-            continue;
-        }
-        let open = log.run().open(file)?;
-        let mut position = end.saturating_sub(file.base_offset);
-        let mut block = vec![0; BLOCK.min(most)];
-        // The first page mostly has the last record, and zeros behind it.
-        let mut wanted = FIRST.min(block.len());
-        while let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? {
-            let piece = block.get_mut(..wanted).unwrap_or_default();
-            let read = open.read_at(piece, data).map_err(Error::io("read", &file.path))?;
-            wanted = block.len();
-            let bytes = block.get(..read).unwrap_or_default();
-            if let Some(len) = len_without_zeros(bytes) {
-                found = Some(file.base_offset + data + len as u64);
-            }
-            if read == 0 {
-                break;
-            }
-            position = data + read as u64;
-        }
-    }
+    let _ = log.run().each_data(end, |at, bytes| {
+        found = len_without_zeros(bytes).map(|len| at + len as u64).or(found);
+        ControlFlow::Continue(())
+    })?;
     Ok(found)
 }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::files::{Storage, StorageFile, make_folder};
+use crate::files::{Storage, make_folder, zero_out};
 use crate::format::file_name;
 use crate::format::width::to_usize;
 use crate::log::CommitLog;
@@ -102,30 +102,11 @@ impl Tail {
         if let Some(file) = log.run().find(end).filter(|_| self.data_end.is_some()) {
             let open = log.run().open(&file)?;
             let position = end - file.base_offset;
-            zero_data(&*open, position, file_size).map_err(Error::io("zero", &file.path))?;
+            zero_out(&*open, &file.path, position..file_size)?;
             open.sync().map_err(Error::flush(&file.path))?;
         }
         Ok(())
     }
-}
-
-fn zero_data(file: &dyn StorageFile, from: u64, end: u64) -> std::io::Result<()> {
-    let zeros = vec![0; BLOCK];
-    let mut block = vec![0; BLOCK];
-    let mut position = from;
-    while let Some(data) = file.next_data(position)? {
-        let len = to_usize(end.saturating_sub(data)).min(BLOCK);
-        let read = file.read_at(block.get_mut(..len).unwrap_or_default(), data)?;
-        if read == 0 {
-            break;
-        }
-        let zeros = zeros.get(..read).unwrap_or_default();
-        if block.get(..read) != Some(zeros) {
-            file.write_at(zeros, data)?;
-        }
-        position = data + read as u64;
-    }
-    Ok(())
 }
 
 fn quarantine(

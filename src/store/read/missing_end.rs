@@ -10,8 +10,6 @@ use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, Queue, QueueKind};
 use crate::store::queue_table::QueueTable;
 
-use crate::log::read::end::is_empty_from;
-
 const BLOCK: usize = 512;
 const MOST_ENTRIES: u64 = 1 << 20;
 
@@ -112,7 +110,7 @@ impl MissingEnd {
             (end, whole) = (end.saturating_add(size), whole + 1);
         }
         let spares: Vec<_> = files.iter().skip(whole).map(|file| file.path.clone()).collect();
-        if spares.is_empty() || !is_empty_from(log.run(), end)? {
+        if spares.is_empty() || !log.run().is_empty_from(end)? {
             return Ok(None);
         }
         let found = Self::find(log, end, queues, index)?;
