@@ -53,23 +53,6 @@ impl Budget {
     }
 }
 
-/// Signs of a record that a search stops at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signs {
-    Either,
-    Both,
-}
-
-impl Signs {
-    #[inline]
-    pub(super) fn has(self, head: &[u8], offset: u64) -> bool {
-        match self {
-            Self::Either => peek::is_record(head) || peek::names_offset(head, offset),
-            Self::Both => is_likely(head, offset),
-        }
-    }
-}
-
 /// Whether a record begins at `offset` by both signs, or a blank that ends with its file.
 pub fn begins_frame(head: &[u8], offset: u64, file_end: u64) -> bool {
     if peek::is_record(head) {
@@ -86,6 +69,12 @@ pub fn is_likely(head: &[u8], offset: u64) -> bool {
     peek::is_record(head) && peek::names_offset(head, offset)
 }
 
+/// [`is_likely`] by one sign.
+#[inline]
+pub(super) fn may_be(head: &[u8], offset: u64) -> bool {
+    peek::is_record(head) || peek::names_offset(head, offset)
+}
+
 /// First likely record that begins in `offsets` of a file. It may be a look-alike in a body: the
 /// caller must reach it from an earlier record.
 pub fn guess(log: &FileRun, file: &RunFile, offsets: Range<u64>) -> Result<Option<u64>> {
@@ -94,7 +83,7 @@ pub fn guess(log: &FileRun, file: &RunFile, offsets: Range<u64>) -> Result<Optio
         return Ok(Some(offsets.start));
     }
     let Some(open) = log.open_if_there(file)? else { return Ok(None) };
-    search(&*open, file, offsets, Signs::Both, |offset, _| Ok(Some(offset)))
+    search(&*open, file, offsets, is_likely, |offset, _| Ok(Some(offset)))
 }
 
 /// First place of a file with signs of a record for which `accept` has an answer.
@@ -102,7 +91,7 @@ pub(super) fn search<T>(
     open: &dyn StorageFile,
     file: &RunFile,
     offsets: Range<u64>,
-    signs: Signs,
+    has_signs: impl Fn(&[u8], u64) -> bool,
     mut accept: impl FnMut(u64, &[u8]) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
     let (mut at, mut step) = (offsets.start, FIRST_READ);
@@ -124,7 +113,7 @@ pub(super) fn search<T>(
         }
         let skipped = first_nonzero(bytes).map_or(bytes.len(), |first| first.saturating_sub(ZEROS));
         for (offset, head) in (at..offsets.end).zip(bytes.windows(SIGNATURE)).skip(skipped) {
-            if signs.has(head, offset)
+            if has_signs(head, offset)
                 && let Some(found) = accept(offset, head)?
             {
                 return Ok(Some(found));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::block::{BLOCK_BYTES, Block, BlockPool};
-use super::evidence::{Budget, Signs, begins_frame, first_nonzero, is_likely, search};
+use super::evidence::{Budget, begins_frame, first_nonzero, is_likely, may_be, search};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{FileRun, RunFile, StorageFile};
 use crate::format::bytes::i32_at;
@@ -410,7 +410,7 @@ impl FrameReader {
         let Some(open) = self.open.clone() else { return Ok(None) };
         let (file, base) = (Arc::clone(&self.file), self.base());
         let places = base.saturating_add(at)..base.saturating_add(self.len);
-        let found = search(&*open, &file, places, Signs::Either, |place, head| {
+        let found = search(&*open, &file, places, may_be, |place, head| {
             Ok(self.may_begin(place, head, budget)?.then_some(place))
         })?;
         Ok(found.map(|place| place - base))

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::width::to_usize;
 
-use super::evidence::{Budget, Signs, begins_frame, search};
+use super::evidence::{Budget, begins_frame, is_likely, search};
 use crate::log::commit_log::{CommitLog, Found};
 
 /// Maximum distance of a record that reaches into a range: the default `max_message_size`.
@@ -66,7 +66,7 @@ pub(super) fn find_likely<T>(
 ) -> Result<Option<T>> {
     let Some(file) = log.run().find(offsets.start) else { return Ok(None) };
     let Some(open) = log.run().open_if_there(&file)? else { return Ok(None) };
-    search(&*open, &file, offsets, Signs::Both, accept)
+    search(&*open, &file, offsets, is_likely, accept)
 }
 
 /// Whether the record at `at` is linked, too; `None` if it is not whole. Readers that do not check
