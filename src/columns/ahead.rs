@@ -11,7 +11,7 @@ use std::vec;
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
-use super::builder::BatchBuilder;
+use super::builder::{BatchBuilder, MOST_PART};
 use crate::error::Error;
 use crate::files::threads::processors;
 use crate::log::read::parallel::{Part, PartsInOrder, Read};
@@ -21,7 +21,7 @@ use crate::store::progress::Halt;
 use crate::store::read::scan::Scan;
 
 const LONG: u64 = 16 << 20;
-const PART: Range<u64> = 256 << 10..64 << 20;
+const PART: Range<u64> = 256 << 10..MOST_PART;
 /// Rows below which a part counts as small.
 const FEW_ROWS: usize = 512;
 const MOST_THREADS: usize = 4;
@@ -179,17 +179,8 @@ pub struct BatchesAhead {
 
 impl BatchesAhead {
     /// Starts one thread for each of `batches` but the last, which rebuilds parts with a wrong start,
-    /// until `halt` says so. `bytes` begin with a record; the first part has about `part_bytes`.
+    /// until `halt` says so. `bytes` begin with a record; the first part has about `step` of them.
     pub fn start(
-        batches: Vec<MessageBatches>,
-        bytes: Range<u64>,
-        part_bytes: u64,
-        halt: Halt,
-    ) -> io::Result<Self> {
-        Self::in_parts(batches, bytes, part_bytes.clamp(1 << 20, PART.end), halt)
-    }
-
-    pub(super) fn in_parts(
         mut batches: Vec<MessageBatches>,
         bytes: Range<u64>,
         step: u64,

@@ -31,6 +31,8 @@ const WAITING: usize = 64;
 /// Up to this number columns are filled row by row.
 const FEW_COLUMNS: usize = 6;
 /// Bytes of log for a batch with bodies, on several threads.
+/// Most bytes of a part.
+pub(super) const MOST_PART: u64 = 64 << 20;
 const PART_OF_BODIES: u64 = 2 << 20;
 const SMALL_BODY: usize = 64 << 10;
 const MOST_BODY: usize = 64 << 20;
@@ -58,7 +60,8 @@ impl BatchLimits {
         let most = self.body_bytes as u64;
         let bodies = [Column::Body, Column::RawBody, Column::Record];
         let with_bodies = columns.iter().any(|column| bodies.contains(column));
-        if with_bodies { most.min(PART_OF_BODIES) } else { most }
+        let most = if with_bodies { most.min(PART_OF_BODIES) } else { most };
+        most.clamp(1 << 20, MOST_PART)
     }
 }
 

@@ -23,9 +23,6 @@ use crate::py::fields;
 use crate::py::store::location::{Location, location_of};
 use crate::py::store::reading::{damage_named, filter_of, scan_filter};
 
-/// Topic, queue, and a half-open range of queue offsets.
-type Part = (String, i32, i64, i64);
-
 fn topic_test(test: Py<PyAny>) -> TopicTest {
     Arc::new(move |topic: &[u8]| {
         let topic = String::from_utf8_lossy(topic);
@@ -106,7 +103,7 @@ pub(crate) fn scan_log(
     broker: Option<String>,
     topics: Option<&Bound<'_, PyAny>>,
     topic_test: Option<Py<PyAny>>,
-    queues: Vec<Part>,
+    queues: Vec<QueuePart>,
     only_these_queues: bool,
     tags: Option<&str>,
     keys: Option<&Bound<'_, PyAny>>,
@@ -119,7 +116,7 @@ pub(crate) fn scan_log(
     decompress: bool,
     fail_on_data_loss: bool,
     places: Option<Vec<u64>>,
-    queue_parts: Option<Vec<Part>>,
+    queue_parts: Option<Vec<QueuePart>>,
     threads: Option<usize>,
 ) -> PyResult<ArrowScan> {
     let columns = named_columns(columns)?;
@@ -163,13 +160,6 @@ pub(crate) fn scan_log(
                 Some(places.into_iter().map(|at| (at, 0)).collect())
             }
             (None, Some(parts)) => {
-                let part = |(topic, queue_id, begin, end): Part| QueuePart {
-                    topic: topic.into_bytes().into(),
-                    queue_id,
-                    begin,
-                    end,
-                };
-                let parts: Vec<_> = parts.into_iter().map(part).collect();
                 let within = begin..end.min(log_end);
                 Some(places::places_of(&storage, &path, &settings, &parts, &filter.tags, within)?)
             }

@@ -170,8 +170,7 @@ fn queues_name_the_places_of_their_records() {
     let home = Home::closed(40);
     let all = places(&home);
     let storage: Arc<dyn Storage> = Arc::new(Os);
-    let part =
-        |queue_id, begin, end| QueuePart { topic: b"Topic"[..].into(), queue_id, begin, end };
+    let part = |queue_id, begin, end| ("Topic".to_owned(), queue_id, begin, end);
     let of = |parts: &[QueuePart], within: std::ops::Range<u64>| {
         places_of(&storage, home.path(), &home.config, parts, &TagFilter::ALL, within).unwrap()
     };

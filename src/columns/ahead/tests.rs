@@ -34,7 +34,7 @@ fn ahead_of(
         let builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
         MessageBatches::new(LogSource::Store(Arc::clone(store)), scan.clone(), builder)
     });
-    BatchesAhead::in_parts(each.collect(), scan.bytes(), step, Halt::default()).unwrap()
+    BatchesAhead::start(each.collect(), scan.bytes(), step, Halt::default()).unwrap()
 }
 
 fn drained(

@@ -33,13 +33,8 @@ pub fn open_log(
     Ok(log)
 }
 
-#[derive(Clone, Debug)]
-pub struct QueuePart {
-    pub topic: Box<[u8]>,
-    pub queue_id: i32,
-    pub begin: i64,
-    pub end: i64,
-}
+/// Topic, queue, and a half-open range of queue offsets.
+pub type QueuePart = (String, i32, i64, i64);
 
 /// Offsets of records named by parts of queues, sorted and distinct, inside `within`. A missing
 /// queue has none, and an entry whose tags code `tags` rules out names none.
@@ -51,21 +46,19 @@ pub fn places_of(
     tags: &TagFilter,
     within: Range<u64>,
 ) -> Result<Vec<(u64, u32)>> {
-    use std::os::unix::ffi::OsStrExt;
     let mut places = Vec::new();
-    for part in queues {
+    for &(ref topic, queue_id, begin, end) in queues {
         for kind in [QueueKind::Plain, QueueKind::Batch] {
-            let topic = std::ffi::OsStr::from_bytes(&part.topic);
-            let folder = root.join(kind.folder()).join(topic).join(part.queue_id.to_string());
+            let folder = root.join(kind.folder()).join(topic).join(queue_id.to_string());
             let Some(queue) = queue_at(storage, &folder, config)? else { continue };
             // An earlier batch may reach into the part.
-            let place = queue.partition_point_by(|unit| unit.number < part.begin)?;
+            let place = queue.partition_point_by(|unit| unit.number < begin)?;
             queue.each_from(place.saturating_sub(1), |unit| {
-                if unit.number >= part.end {
+                if unit.number >= end {
                     return ControlFlow::Break(());
                 }
                 if let Some((at, size)) = led_to(unit)
-                    && unit.end() > part.begin
+                    && unit.end() > begin
                     && within.contains(&at)
                     && may_match(tags, &queue, unit)
                 {
