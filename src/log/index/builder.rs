@@ -96,10 +96,8 @@ impl IndexBuilder {
         clock: Arc<dyn Clock>,
     ) -> Result<Option<Self>> {
         let builder = Self::new(storage, dir, layout, clock)?;
-        let last = match builder.run.files().last() {
-            Some(last) => Some(builder.run.open(last)?.header()?),
-            None => None,
-        };
+        let last = builder.run.files().pop();
+        let last = last.map(|last| builder.run.open(&last)?.header()).transpose()?;
         let is_full =
             |header: &IndexHeader| header.index_count.unsigned_abs() >= layout.max_entry_count();
         let goes = last.as_ref().is_none_or(is_full);

@@ -265,25 +265,17 @@ impl IndexService {
             |path: &Path| IndexFile::create_unnamed(&*storage, path, layout, previous.as_ref());
         let (file, _) = self.run.create(now_ms, create)?;
         self.has_new_name = true;
-        let full = match (self.set_current(Some(file)), last) {
-            (Some(full), _) => Some(FullIndexFile {
-                path: full.path().to_owned(),
-                file: Arc::clone(full.file()),
-                end_timestamp_ms: full.kept_header().end_timestamp_ms,
-                _map: Some(full),
-            }),
+        let full = self.set_current(Some(file));
+        let (path, file) = match (&full, last) {
+            (Some(full), _) => (full.path().to_owned(), Arc::clone(full.file())),
             (None, Some(last)) => {
                 let open = storage.open(&last.path, Access::ReadWrite);
-                Some(FullIndexFile {
-                    file: open.map_err(crate::Error::io("open", &last.path))?,
-                    path: last.path.clone(),
-                    end_timestamp_ms: previous.map_or(0, |header| header.end_timestamp_ms),
-                    _map: None,
-                })
+                (last.path.clone(), open.map_err(crate::Error::io("open", &last.path))?)
             }
-            (None, None) => None,
+            (None, None) => return Ok(()),
         };
-        self.full.extend(full);
+        let end_timestamp_ms = previous.map_or(0, |header| header.end_timestamp_ms);
+        self.full.push_back(FullIndexFile { path, file, end_timestamp_ms, _map: full });
         Ok(())
     }
 
@@ -416,10 +408,8 @@ impl IndexService {
     /// twice, as RocketMQ would.
     pub fn skip_keys_already_put(&mut self) -> Result<()> {
         self.drain()?;
-        self.begun = match self.run.last_keyed_offset()? {
-            Some(physical_offset) => Some((physical_offset, self.keys_put(physical_offset)?)),
-            None => None,
-        };
+        let last = self.run.last_keyed_offset()?;
+        self.begun = last.map(|at| self.keys_put(at).map(|keys| (at, keys))).transpose()?;
         Ok(())
     }
 

@@ -154,10 +154,8 @@ impl FoundStore<'_> {
         let (from, log_end) = (log.min_offset(), log.end_offset().min(begin));
         let checked =
             if self.config.check_crc_on_recover { Checked::All } else { Checked::Nothing };
-        let mut index = match self.index {
-            Some(index) => Some(IndexAudit::new(index, self.index_trusted_until_ms())?),
-            None => None,
-        };
+        let until_ms = self.index_trusted_until_ms();
+        let mut index = self.index.map(|index| IndexAudit::new(index, until_ms)).transpose()?;
         let mut audit = Audit::new(queues);
         let wanted = Wanted {
             with_index: index.is_some(),

@@ -120,10 +120,8 @@ impl KeySink {
         let Some(builder) = IndexBuilder::behind(storage, run.dir(), run.layout(), clock)? else {
             return Ok(Self::One(service));
         };
-        let held = match service.last_keyed_offset()? {
-            Some(offset) => Some((offset, service.keys_put(offset)?)),
-            None => None,
-        };
+        let last = service.last_keyed_offset()?;
+        let held = last.map(|at| service.keys_put(at).map(|keys| (at, keys))).transpose()?;
         Ok(Self::Bulk { service, builder: Box::new(builder), held })
     }
 
