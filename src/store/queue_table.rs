@@ -178,7 +178,7 @@ impl QueueTable {
         strays: &mut Vec<Stray>,
         met: &mut HashSet<(Box<[u8]>, i32)>,
     ) -> Result<()> {
-        let topics = self.list(&folder.dir)?;
+        let topics = self.storage.list_if_there(&folder.dir)?.unwrap_or_default();
         let parts: Vec<_> = topics.chunks(TOPICS_AT_ONCE).collect();
         let known = std::mem::take(met);
         let take = |_: &&[DirEntry], listed: Listed| {
@@ -215,7 +215,11 @@ impl QueueTable {
                 listed.strays.push(Stray { path: topic_dir, kind: topic.kind });
                 continue;
             }
-            for queue in self.list_listed(&topic_dir)? {
+            let queues = self.storage.list_if_there(&topic_dir)?;
+            if queues.is_none() {
+                self.is_torn.store(true, Ordering::Release);
+            }
+            for queue in queues.unwrap_or_default() {
                 let path = topic_dir.join(&queue.name);
                 let id = queue.name.to_str().and_then(parse_queue_id);
                 let (Some(id), FileKind::Directory) = (id, queue.kind) else {
@@ -295,18 +299,6 @@ impl QueueTable {
     #[must_use]
     pub fn kind_of(&self, topic: &[u8]) -> QueueKind {
         self.known_kind(topic).unwrap_or_default()
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        Ok(self.storage.list_if_there(dir)?.unwrap_or_default())
-    }
-
-    fn list_listed(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        let entries = self.storage.list_if_there(dir)?;
-        if entries.is_none() {
-            self.is_torn.store(true, Ordering::Release);
-        }
-        Ok(entries.unwrap_or_default())
     }
 
     fn load_queue(

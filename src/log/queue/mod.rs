@@ -9,7 +9,7 @@ pub(crate) mod tail_run;
 pub mod unit;
 pub mod verified_tags;
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::error::{Error, Result};
@@ -25,7 +25,6 @@ pub use self::unit::{Added, CqUnit, QueueKind};
 use self::verified_tags::VerifiedTags;
 
 const ATTEMPTS: usize = 4;
-const BLOCK: usize = 4096;
 
 #[derive(Debug)]
 pub struct Queue {
@@ -254,13 +253,12 @@ impl Queue {
     }
 
     pub fn each_unit(&self, mut take: impl FnMut(&CqUnit)) -> Result<()> {
-        let mut number = self.min_offset();
-        loop {
-            let units = self.units(number, BLOCK)?;
-            let Some(last) = units.last() else { return Ok(()) };
-            number = last.number.saturating_add(i64::from(last.count.max(1)));
-            units.iter().for_each(&mut take);
-        }
+        let first = self.min_offset();
+        let position = self.position_of(first, |unit| unit.end() <= first)?;
+        self.each_from(position, |unit| {
+            take(unit);
+            ControlFlow::Continue(())
+        })
     }
 
     pub fn unit(&self, number: i64) -> Result<Option<CqUnit>> {

@@ -12,10 +12,11 @@ use crate::files::Storage;
 use crate::format::width::{saturating_i64, to_usize};
 use crate::log::folder;
 
-use super::{BLOCK, CqUnit, Queue, QueueKind};
+use super::{CqUnit, Queue, QueueKind};
 
 /// Default entries of a file (`MessageStoreConfig`).
 const USUAL_ENTRIES: u64 = 300_000;
+const BLOCK: usize = 4096;
 
 impl Queue {
     /// Opens the queue in `path`, an absolute path that ends in topic and number. The first invalid

@@ -1,5 +1,6 @@
 //! Finds files that are missing at the log's end.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use crate::error::{Corruption, Result};
@@ -10,7 +11,6 @@ use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, Queue, QueueKind};
 use crate::store::queue_table::QueueTable;
 
-const BLOCK: usize = 512;
 const MOST_ENTRIES: u64 = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,28 +134,27 @@ impl MissingEnd {
     }
 }
 
+/// The first entry that leads to `end` or behind, with its message's place, and how many there are, of
+/// which two say as much as more.
 fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
-    let mut number = match queue.kind() {
-        QueueKind::Plain => queue.first_at_or_behind(end)?,
-        QueueKind::Batch => queue.min_offset(),
+    let from = match queue.kind() {
+        QueueKind::Plain => clamp_u64(queue.first_at_or_behind(end)?),
+        QueueKind::Batch => 0,
     };
-    loop {
-        let units = queue.units(number, BLOCK)?;
-        let Some(last) = units.last() else { return Ok(None) };
-        let next = last.number.saturating_add(i64::from(last.count.max(1)));
-        let mut behind = units.iter().filter_map(|unit| {
-            let offset = u64::try_from(unit.physical_offset).ok()?;
-            (offset >= end && unit.store_size > 0).then_some((unit.number, offset))
-        });
-        if let Some((first, offset)) = behind.next() {
-            return Ok(Some((first, offset, 1 + behind.count())));
+    let mut found = None;
+    queue.each_from(from, |unit| {
+        if let Some((offset, 1..)) = unit.place()
+            && offset >= end
+        {
+            let (.., count) = found.get_or_insert((unit.number, offset, 0));
+            *count += 1;
         }
-        // Damaged entries of batches may step back.
-        if next <= number {
-            return Ok(None);
+        match found {
+            Some((.., 2..)) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
         }
-        number = next;
-    }
+    })?;
+    Ok(found)
 }
 
 type Places = (u64, u64);
@@ -170,11 +169,11 @@ fn indexed(index: &IndexRun, end: u64) -> Result<Option<(Places, u64)>> {
             if offset < end {
                 return Ok(found);
             }
-            found = Some(match found {
-                None => ((offset, offset.saturating_add(1)), 1),
-                Some(((first, last), records)) if offset < first => ((offset, last), records + 1),
-                Some(known) => known,
-            });
+            let ((first, _), records) =
+                found.get_or_insert(((offset, offset.saturating_add(1)), 1));
+            if offset < *first {
+                (*first, *records) = (offset, *records + 1);
+            }
             (number, looked) = (number - 1, looked + 1);
         }
     }

@@ -33,14 +33,8 @@ pub struct UndispatchedEntries {
     compared: RwLock<ComparedQueues>,
 }
 
-type ComparedQueues = HashMap<Box<[u8]>, BTreeMap<i32, ComparedQueue>>;
-
-/// A queue compared with the log's bytes at that time.
-#[derive(Debug)]
-struct ComparedQueue {
-    log: Range<u64>,
-    view: QueueView,
-}
+/// By topic and number, each with the log's bytes at that time.
+type ComparedQueues = HashMap<Box<[u8]>, BTreeMap<i32, (Range<u64>, QueueView)>>;
 
 impl UndispatchedEntries {
     /// Keeps entries that the queues lack.
@@ -131,16 +125,15 @@ impl UndispatchedEntries {
             max_offset = max_offset.max(last);
         }
         let view = QueueView { queue, entries, kind, min_offset, max_offset };
-        let compared = ComparedQueue { log: bytes, view: view.clone() };
         let mut all = self.compared.write();
-        all.entry(topic.into()).or_default().insert(queue_id, compared);
+        all.entry(topic.into()).or_default().insert(queue_id, (bytes, view.clone()));
         Ok(Some(view))
     }
 
     fn known(&self, topic: &[u8], queue_id: i32, bytes: &Range<u64>) -> Option<QueueView> {
         let all = self.compared.read();
-        let compared = all.get(topic)?.get(&queue_id)?;
-        (compared.log == *bytes).then(|| compared.view.clone())
+        let (log, view) = all.get(topic)?.get(&queue_id)?;
+        (log == bytes).then(|| view.clone())
     }
 
     /// Whether it has each entry that queues lack which are filled up to `from`, in a log to `end`.
