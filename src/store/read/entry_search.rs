@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::message::sys_flag::{Transaction, transaction};
-use crate::format::message::{Frame, MessageView, read_frame};
+use crate::format::message::{MessageView, read_whole};
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::{DelayLevels, MOST_NUMBER};
 use crate::format::width::{offset_or_max, saturating_i64, to_usize};
@@ -102,15 +102,11 @@ impl EntrySearch<'_> {
         let Some((at, size)) = unit.place() else { return Ok(false) };
         let mut record = vec![0; to_usize(size).min(MOST_BEHIND)];
         let read = self.log.run().read_at(&mut record, at)?;
-        let Some(bytes) = record.get(..read) else { return Ok(false) };
-        Ok(match read_frame(bytes) {
-            Ok(Frame::Message(view)) => {
-                view.physical_offset() == unit.physical_offset
-                    && view.store_size() == size
-                    && self.shift_of(&view, unit) == Some(0)
-            }
-            _ => false,
-        })
+        Ok(record.get(..read).and_then(read_whole).is_some_and(|view| {
+            view.physical_offset() == unit.physical_offset
+                && view.store_size() == size
+                && self.shift_of(&view, unit) == Some(0)
+        }))
     }
 
     fn range_in(&self, view: &MessageView<'_>, number: i64) -> Option<InnerRange> {
@@ -140,21 +136,14 @@ impl EntrySearch<'_> {
     /// [`Error::Io`].
     pub fn seek(&self, number: i64, from: Option<u64>, mut shift: i64) -> Result<NextMessage> {
         let mut buffer = Vec::new();
-        let behind = NEIGHBOURS as usize;
-        let before = self.view.units(number.saturating_sub(NEIGHBOURS).max(0), behind)?;
         let mut start = from.unwrap_or(0).max(self.log.min_offset());
-        for unit in before.iter().rev().filter(|unit| unit.end() <= number) {
-            if let Some((known, end)) = self.shift_at(unit, &mut buffer)?
-                && self.is_shift(unit, known)?
-            {
-                (start, shift) = (start.max(end), known);
-                break;
-            }
+        if let Some((known, end)) = self.valid_before(number, &mut buffer)? {
+            (start, shift) = (start.max(end), known);
         }
         let (mut stop, mut next) = (self.log.end_offset(), self.view.max_offset);
         let mut next_shift = shift;
         let first_behind = number.saturating_add(1).max(self.view.first_listed());
-        for unit in self.view.units(first_behind, behind)? {
+        for unit in self.view.units(first_behind, NEIGHBOURS as usize)? {
             if unit.number > number
                 && let Some((known, _)) = self.shift_at(&unit, &mut buffer)?
                 && self.is_shift(&unit, known)?
@@ -283,7 +272,9 @@ impl EntrySearch<'_> {
         let mut found = end;
         let start = match start {
             Some(start) => start,
-            None => self.start_before(queue, end, &mut buffer)?,
+            None => {
+                self.valid_before(end, &mut buffer)?.map_or(self.log.min_offset(), |(_, end)| end)
+            }
         };
         // A number may leave out as many others as a file holds.
         let in_file = queue.run().file_size() / queue.kind().entry_len() as u64;
@@ -308,15 +299,18 @@ impl EntrySearch<'_> {
         u64::try_from(unit.physical_offset).is_ok_and(|at| at >= end)
     }
 
-    fn start_before(&self, queue: &Queue, end: i64, buffer: &mut Vec<u8>) -> Result<u64> {
-        let count = NEIGHBOURS as usize;
-        let units = queue.units(end.saturating_sub(NEIGHBOURS).max(0), count)?;
-        for unit in units.iter().rev().filter(|unit| unit.end() <= end) {
-            if let Some(end) = self.end_of(unit, buffer)? {
-                return Ok(end);
+    /// The nearest valid entry before `number`: its shift, and its record's end.
+    fn valid_before(&self, number: i64, buffer: &mut Vec<u8>) -> Result<Option<(i64, u64)>> {
+        let from = number.saturating_sub(NEIGHBOURS).max(0);
+        let units = self.view.units(from, NEIGHBOURS as usize)?;
+        for unit in units.iter().rev().filter(|unit| unit.end() <= number) {
+            if let Some((shift, end)) = self.shift_at(unit, buffer)?
+                && self.is_shift(unit, shift)?
+            {
+                return Ok(Some((shift, end)));
             }
         }
-        Ok(self.log.min_offset())
+        Ok(None)
     }
 
     #[cold]

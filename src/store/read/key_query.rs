@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::format::java::{TAG_PREFIX, TopicHash, key_hash};
 use crate::format::message::sys_flag::Transaction;
-use crate::format::message::{Frame, MessageView, read_frame};
+use crate::format::message::{MessageView, read_whole};
 use crate::format::release::Release;
 use crate::format::width::{clamp_u64, offset_or_max};
 use crate::log::commit_log::Found;
@@ -179,14 +179,11 @@ pub(crate) fn query_topics<'a>(
             all.rejected_by_hash += one.rejected_by_hash;
             all.rejected_by_time += one.rejected_by_time;
         }
-    } else {
-        if from > begin {
-            all.leave_out(begin..from);
-        }
+    } else if from > begin {
+        all.leave_out(begin..from);
     }
-    all.records.sort_by_cached_key(|record| match read_frame(record) {
-        Ok(Frame::Message(view)) => Reverse(view.physical_offset()),
-        _ => Reverse(-1),
+    all.records.sort_by_cached_key(|record| {
+        Reverse(read_whole(record).map_or(-1, |view| view.physical_offset()))
     });
     // Read from the log beside an index file that has it too.
     all.records.dedup();

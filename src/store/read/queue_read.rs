@@ -4,8 +4,9 @@ use super::entry_search::{EntrySearch, NextMessage};
 use super::view::queue_view::QueueView;
 use crate::config::TransferLimits;
 use crate::error::{Result, named};
+use crate::format::message::MessageView;
 use crate::format::message::properties::names;
-use crate::format::message::{Frame, MessageView, read_frame};
+pub use crate::format::message::read_whole as view_of;
 use crate::format::queue::consume_queue;
 use crate::format::queue::consume_queue::{SCHEDULE_TOPIC, TagFilter};
 use crate::format::width::{clamp_u64, offset_or_max, to_usize};
@@ -107,7 +108,21 @@ pub fn read(
     if offset > max {
         return Ok(answer(GetStatus::OffsetOverflowBadly, max));
     }
-    let mut taken = QueueRead::new(log, view, request);
+    let mut taken = QueueRead {
+        log,
+        view,
+        request,
+        records: Vec::new(),
+        ends: Vec::new(),
+        count: 0,
+        bytes: 0,
+        next: offset,
+        end: None,
+        shift: 0,
+        seen: None,
+        last_was_gone: false,
+        nothing_there: false,
+    };
     let ran = taken.run();
     taken.keep_verified();
     ran?;
@@ -152,24 +167,6 @@ struct QueueRead<'a> {
 }
 
 impl<'a> QueueRead<'a> {
-    fn new(log: &'a CommitLog, view: &'a QueueView, request: &'a ReadRequest<'a>) -> Self {
-        Self {
-            log,
-            view,
-            request,
-            records: Vec::new(),
-            ends: Vec::new(),
-            count: 0,
-            bytes: 0,
-            next: request.queue_offset,
-            end: None,
-            shift: 0,
-            seen: None,
-            last_was_gone: false,
-            nothing_there: false,
-        }
-    }
-
     fn run(&mut self) -> Result<()> {
         let entry_len = self.view.kind.entry_len() as u64;
         let most_offsets = self.request.limits.map(|(limits, _)| {
@@ -235,7 +232,7 @@ impl<'a> QueueRead<'a> {
                         return Ok(());
                     }
                 }
-                if is_over(unit.number) || self.is_full(size, unit.count, unit.physical_offset) {
+                if is_over(unit.number) || self.is_full(unit) {
                     return Ok(());
                 }
                 examined += 1;
@@ -326,17 +323,17 @@ impl<'a> QueueRead<'a> {
             return self.fill();
         }
         self.shift = shift;
-        self.end = Some(at.saturating_add(size));
         if let Some(code) = left_out
             && consume_queue::tags_code(view.property(names::TAGS)) == code
         {
             self.add_verified(unit, code);
         }
-        self.next = unit.end();
         self.emit(unit, &view)
     }
 
     fn emit(&mut self, unit: &CqUnit, view: &MessageView<'_>) -> Result<bool> {
+        self.end = Some(clamp_u64(unit.physical_end()));
+        self.next = unit.end();
         self.last_was_gone = false;
         let filter = self.request.filter;
         if !filter.is_all() && !filter.matches_tags(view.property(names::TAGS)) {
@@ -361,13 +358,7 @@ impl<'a> QueueRead<'a> {
         match self.search().seek(self.next, self.end, self.shift)? {
             NextMessage::Record(unit, record) => {
                 let Some(view) = view_of(&record) else { return Ok(true) };
-                if self.is_full(u64::from(view.store_size()), unit.count, view.physical_offset()) {
-                    return Ok(false);
-                }
-                let at = clamp_u64(view.physical_offset());
-                self.end = Some(at.saturating_add(u64::from(view.store_size())));
-                self.next = unit.end();
-                self.emit(&unit, &view)
+                if self.is_full(&unit) { Ok(false) } else { self.emit(&unit, &view) }
             }
             NextMessage::Nothing(next) => {
                 self.last_was_gone = true;
@@ -381,7 +372,7 @@ impl<'a> QueueRead<'a> {
         let first = VerifiedBlock::first(unit.number);
         if self.seen.as_ref().is_none_or(|(known, ..)| *known != first) {
             self.keep_verified();
-            self.seen = self.view.verified_tags(first).map(|seen| (first, seen, false));
+            self.seen = self.view.verified_tags().map(|tags| (first, tags.get(first), false));
         }
         self.seen.as_ref().is_none_or(|(_, seen, _)| seen.has(unit, code))
     }
@@ -394,19 +385,21 @@ impl<'a> QueueRead<'a> {
     }
 
     fn keep_verified(&mut self) {
-        if let Some((first, seen, true)) = self.seen.take() {
-            self.view.put_verified_tags(first, seen);
+        if let (Some((first, seen, true)), Some(tags)) =
+            (self.seen.take(), self.view.verified_tags())
+        {
+            tags.put(first, seen);
         }
     }
 
     /// `DefaultMessageStore.isTheBatchFull`.
-    fn is_full(&self, size: u64, messages: i16, offset: i64) -> bool {
+    fn is_full(&self, unit: &CqUnit) -> bool {
         if self.records.is_empty() {
             return false;
         }
         let count = self.count;
-        let bytes = self.bytes + size;
-        if count + messages_of(messages) > self.request.max_messages {
+        let bytes = self.bytes + clamp_u64(unit.store_size);
+        if count + messages_of(unit.count) > self.request.max_messages {
             return true;
         }
         let Some((limits, memory)) = self.request.limits else {
@@ -416,7 +409,7 @@ impl<'a> QueueRead<'a> {
         if bytes > most {
             return true;
         }
-        let behind = self.log.end_offset().saturating_sub(clamp_u64(offset));
+        let behind = self.log.end_offset().saturating_sub(clamp_u64(unit.physical_offset));
         let recent = behind <= memory / 100 * limits.access_message_in_memory_max_ratio;
         let (most_bytes, most_count) = if recent {
             (
@@ -430,15 +423,6 @@ impl<'a> QueueRead<'a> {
             )
         };
         bytes > most_bytes || count as u64 >= most_count
-    }
-}
-
-/// View of a record that was checked when read.
-#[must_use]
-pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
-    match read_frame(bytes) {
-        Ok(Frame::Message(view)) => Some(view),
-        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::format::width::saturating_i64;
 use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
-use crate::log::queue::verified_tags::VerifiedBlock;
+use crate::log::queue::verified_tags::VerifiedTags;
 use crate::log::{Queue, QueueKind};
 
 pub(super) type Entries = Arc<Vec<CqUnit>>;
@@ -64,16 +64,9 @@ impl QueueView {
         queue.run().files().first()?.path.parent().map(Path::to_path_buf)
     }
 
-    /// Checked entries among the 256 from `first` on.
     #[must_use]
-    pub fn verified_tags(&self, first: i64) -> Option<VerifiedBlock> {
-        self.queue.as_ref().map(|queue| queue.verified_tags().get(first))
-    }
-
-    pub fn put_verified_tags(&self, first: i64, seen: VerifiedBlock) {
-        if let Some(queue) = &self.queue {
-            queue.verified_tags().put(first, seen);
-        }
+    pub fn verified_tags(&self) -> Option<&VerifiedTags> {
+        self.queue.as_ref().map(|queue| queue.verified_tags())
     }
 
     #[must_use]
