@@ -14,8 +14,8 @@ const PAGE: usize = 4096;
 const READ: usize = 64 << 10;
 const WALKED: u64 = 1 << 20;
 
-/// Passes the bytes of a range, but for holes, to `take` until it breaks, in blocks of at most 1 MiB.
-/// The first ends with its page, which mostly has the last data: reading holes takes memory.
+/// Passes the bytes of a range, but for holes, to `take` until it breaks, in ever larger blocks. The
+/// first ends with its page, which mostly has the last data: reading holes takes memory.
 pub fn each_data(
     file: &dyn StorageFile,
     path: &Path,
@@ -37,7 +37,7 @@ pub fn each_data(
         if take(data, &block[..read])?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        (at, most) = (data + read as u64, WALKED);
+        (at, most) = (data + read as u64, (4 * most).min(WALKED));
     }
     Ok(ControlFlow::Continue(()))
 }

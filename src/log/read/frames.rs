@@ -3,13 +3,14 @@
 //! [`Scanner`](super::scanner::Scanner) walks all files with it and reads every record whole.
 //! Recovery, rebuild and verify read a large record without its body, in bounded memory.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::block::{BLOCK_BYTES, Block, BlockPool};
 use super::evidence::{Budget, begins_frame, first_nonzero, is_likely, may_be, search};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::{FileRun, RunFile, StorageFile};
+use crate::files::{FileRun, RunFile, StorageFile, each_data};
 use crate::format::bytes::i32_at;
 use crate::format::crc::{self, Crc32};
 use crate::format::message::elided::{self, HEAD_MOST};
@@ -307,9 +308,7 @@ impl FrameReader {
             done += piece.len();
         }
         let mut faults = Faults::default();
-        let Ok(Frame::Message(view)) = message::read_frame(&self.elided) else {
-            return Ok(faults);
-        };
+        let Some(view) = message::read_whole(&self.elided) else { return Ok(faults) };
         if body_len > 0 && body.masked().cast_signed() != view.body_crc() {
             faults.body = Some(FormatError::new(
                 CorruptionKind::BodyCrc,
@@ -345,22 +344,14 @@ impl FrameReader {
         Ok(found)
     }
 
-    fn find_nonzero(&mut self, mut at: u64) -> Result<Option<u64>> {
-        while at < self.len {
-            let Some(open) = &self.open else { break };
-            let data = open.next_data(at).map_err(Error::io("read", &self.file.path))?;
-            let Some(data) = data.filter(|&data| data < self.len) else { return Ok(None) };
-            at = data;
-            let bytes = self.bytes(at, BLOCK_BYTES)?;
-            if bytes.is_empty() {
-                break;
-            }
-            if let Some(found) = first_nonzero(bytes) {
-                return Ok(Some(at + found as u64));
-            }
-            at += bytes.len() as u64;
-        }
-        Ok(None)
+    fn find_nonzero(&self, at: u64) -> Result<Option<u64>> {
+        let Some(open) = &self.open else { return Ok(None) };
+        let mut found = None;
+        let _ = each_data(&**open, &self.file.path, at..self.len, |at, bytes| {
+            found = first_nonzero(bytes).map(|first| at + first as u64);
+            Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(found)
     }
 
     fn signature(&self, at: u64) -> Result<([u8; SIGNATURE], usize)> {
@@ -513,8 +504,5 @@ pub fn probe<'b>(
     }
     let Some(head) = head.get(..body.at) else { return Ok(None) };
     elided::without_body(head, &tail, buffer);
-    Ok(match message::read_frame(buffer) {
-        Ok(Frame::Message(view)) => Some((view, saturating_u32(size))),
-        _ => None,
-    })
+    Ok(message::read_whole(buffer).map(|view| (view, saturating_u32(size))))
 }

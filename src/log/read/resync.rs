@@ -14,21 +14,14 @@ const LOOK_BACK: u64 = 5 << 20;
 
 /// Next whole record behind the damage at `damaged`, in a log that ends at `end`.
 pub fn next(log: &CommitLog, damaged: u64, end: u64, budget: &mut Budget) -> Result<Option<u64>> {
-    let mut at = damaged.saturating_add(1);
-    while at < end {
-        let Some(file_end) = file_end(log, at) else {
-            // A gap, or the end of the files.
-            match next_file(log, at) {
-                Some(later) => at = later,
-                None => break,
-            }
-            continue;
-        };
-        let file_end = file_end.min(end);
-        if let Some(found) = next_before(log, at, file_end, end, budget)? {
+    for file in log.run().files().iter() {
+        let from = file.base_offset.max(damaged.saturating_add(1));
+        let to = file.base_offset.saturating_add(log.run().file_size()).min(end);
+        if from < to
+            && let Some(found) = next_before(log, from, to, end, budget)?
+        {
             return Ok(Some(found));
         }
-        at = file_end;
     }
     Ok(None)
 }

@@ -280,13 +280,10 @@ impl ScanState {
         let (at, file_end) = (self.next, self.file_end);
         let frame = message::read_frame(file.rest(at - file.base()));
         let error = match CommitLog::judge(frame, at, self.room()) {
-            Found::Message(view) => {
-                let checked = if self.verify_crc { view.check_body_crc() } else { Ok(()) };
-                match checked {
-                    Ok(()) => return Ok(Ok(Some((view, block)))),
-                    Err(error) => error,
-                }
-            }
+            Found::Message(view) => match self.verify_crc.then(|| view.check_body_crc()) {
+                Some(Err(error)) => error,
+                _ => return Ok(Ok(Some((view, block)))),
+            },
             Found::Blank(size) if at.saturating_add(u64::from(size)) == file_end => {
                 return Ok(Ok(None));
             }

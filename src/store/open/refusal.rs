@@ -7,7 +7,6 @@ use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{Access, FileRun};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::offset_name;
-use crate::format::message::peek;
 use crate::format::width::clamp_u64;
 use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
@@ -251,10 +250,8 @@ fn goes_on_at(log: &CommitLog, end: u64) -> Result<bool> {
 }
 
 fn newest_ms(log: &CommitLog) -> Result<Option<i64>> {
-    let Some(last) = Anchor::before(log, log.end_offset())? else { return Ok(None) };
-    let mut head = [0; peek::HEAD];
-    log.run().read_at(&mut head, last.physical_offset)?;
-    Ok(peek::store_timestamp_ms(&head, last.physical_offset))
+    let last = Anchor::before(log, log.end_offset())?;
+    last.map_or(Ok(None), |last| log.store_timestamp_ms(last.physical_offset, 0))
 }
 
 fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd> {

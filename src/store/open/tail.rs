@@ -9,7 +9,6 @@ use crate::format::file_name;
 use crate::format::width::to_usize;
 use crate::log::CommitLog;
 use crate::log::read::end::data_end;
-use crate::log::read::resync::next_file;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 
 use super::epoch::ENDED;
@@ -121,20 +120,14 @@ fn quarantine(
     for path in [&paths.quarantine(), &dir] {
         let _ = paths.storage.make_private(path);
     }
-    let mut at = end;
-    while at < data_end {
-        let Some(file) = log.run().find(at) else {
-            // A gap between files holds nothing to keep.
-            match next_file(log, at) {
-                Some(later) => at = later,
-                None => break,
-            }
-            continue;
-        };
+    // A gap between files holds nothing to keep.
+    for file in log.run().files().iter() {
+        let at = file.base_offset.max(end);
         let stop = file.base_offset.saturating_add(log.run().file_size()).min(data_end);
-        let path = dir.join(format!("commitlog-{}", file_name::offset_name(at)));
-        copy(log, at, stop, paths.storage(), &path)?;
-        at = stop;
+        if at < stop {
+            let path = dir.join(format!("commitlog-{}", file_name::offset_name(at)));
+            copy(log, at, stop, paths.storage(), &path)?;
+        }
     }
     paths.storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
     Ok(dir)

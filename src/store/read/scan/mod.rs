@@ -308,10 +308,10 @@ impl Offsets {
                         let end = at.saturating_add(u64::from(view.store_size()));
                         let flow = take(at..end, Item::Record(&view, None))?;
                         self.next += usize::from(flow != Flow::Retry);
-                        match flow {
-                            Flow::Continue => continue,
-                            Flow::Stop | Flow::Retry => return Ok(true),
+                        if flow != Flow::Continue {
+                            return Ok(true);
                         }
+                        continue;
                     }
                 },
                 Found::Bad(error) => in_file(log, at, error),

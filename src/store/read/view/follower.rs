@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::locks::{RwLock, RwLockReadGuard};
 
-use crate::error::{CorruptionKind, Error, Result};
+use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::Access;
 use crate::files::system::storage::Stamp;
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::commit_log::Found;
 use crate::log::read::anchor::Anchor;
+use crate::log::read::damage::in_file;
 use crate::log::read::end::{self, LogState};
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
@@ -366,12 +367,10 @@ fn half_there(log: &CommitLog, at: u64) -> Error {
     {
         return error;
     }
-    let file = log.run().find(at);
-    let (path, base) =
-        file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));
     let expected = "a message whose topic and properties are there";
     let found = "zeros in them: it is left out, as one that did not come to the disk whole";
-    Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
+    let error = FormatError::new(CorruptionKind::Truncated, 0, expected, found);
+    Error::Corrupt(Box::new(in_file(log, at, error)))
 }
 
 /// End of the last record stored before `flushed_ms`. Store times rise along the log.

@@ -43,10 +43,7 @@ pub fn audit_start(
         if file.base_offset >= log.end_offset() {
             continue;
         }
-        let mut head = [0; peek::HEAD];
-        let read = log.run().read_at(&mut head, file.base_offset)?;
-        let time =
-            head.get(..read).and_then(|head| peek::store_timestamp_ms(head, file.base_offset));
+        let time = log.store_timestamp_ms(file.base_offset, 0)?;
         // At most the file where the queues end: a checkpoint from the future proves nothing.
         if time.is_some_and(|time| time != 0 && time <= known_ms) && file.base_offset <= reach {
             return Ok(file.base_offset);
