@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::files::{FileRun, RunFile, SystemClock};
+use crate::files::{FileRun, RunFile, SystemClock, each_data};
 use crate::format::bytes::are_zeros;
 use crate::format::message::MessageView;
 use crate::format::message::peek;
@@ -169,11 +169,19 @@ pub fn is_left_out(
 
 /// End of the last non-zero byte from `end` on.
 pub fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
-    let mut found = None;
-    let _ = log.run().each_data(end, |at, bytes| {
-        found = len_without_zeros(bytes).map(|len| at + len as u64).or(found);
-        ControlFlow::Continue(())
-    })?;
+    let (run, mut found) = (log.run(), None);
+    for file in run.files().iter() {
+        let (base, places) =
+            (file.base_offset, end.saturating_sub(file.base_offset)..run.file_size());
+        if places.is_empty() {
+            continue;
+        }
+        // One that is gone does not count as zeros.
+        let _ = each_data(&*run.open(file)?, &file.path, places, |at, bytes| {
+            found = len_without_zeros(bytes).map(|len| base + at + len as u64).or(found);
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
     Ok(found)
 }
 
