@@ -49,7 +49,7 @@ fn a_new_store_lies_under_its_name_once_it_is_whole() {
         new.put(&record(b"T", number, b"body")).unwrap();
     }
     assert!(names_in(&part.join("commitlog")).len() > 1);
-    new.finish(&[("topics.json".to_owned(), br#"{"topicConfigTable":{}}"#.to_vec())]).unwrap();
+    new.finish(&[("topics.json".to_owned(), br#"{"topicConfigTable":{}}"#.to_vec())], &[]).unwrap();
     assert!(!part.exists() && taken.exists());
     assert_eq!(fs::read(out.join("config/topics.json")).unwrap().first(), Some(&b'{'));
     let store = MessageStore::open(&out, OpenMode::Read, small()).unwrap();
@@ -71,7 +71,7 @@ fn of_a_new_store_that_failed_nothing_is_left() {
             for number in 0..50 {
                 new.put(&record(b"T", number, b"body"))?;
             }
-            new.finish(&[("topics.json".to_owned(), b"{}".to_vec())])
+            new.finish(&[("topics.json".to_owned(), b"{}".to_vec())], &[])
         });
         let error = made.unwrap_err();
         assert!(matches!(error, Error::Io { .. } | Error::Poisoned { .. }), "{call:?}: {error}");
@@ -153,7 +153,7 @@ fn missing_messages_are_stood_in_for_within_reason() {
             .contains("expected messages 9 to 70000 of queue 0 of \"T\", too many to stand in for"),
         "{error}"
     );
-    transfer.finish().unwrap();
+    transfer.finish(&[]).unwrap();
     let store = MessageStore::open(&out, OpenMode::Read, small()).unwrap();
     let queue = store.queue(b"T", 0).unwrap().unwrap();
     assert_eq!((queue.min_offset, queue.max_offset), (4, 9));
@@ -183,7 +183,7 @@ fn the_table_of_topics_goes_with_the_messages() {
         let out = dir.path().join("out");
         let mut transfer = begin(&out, plan(NumberRule::Keep, files)).unwrap();
         records.iter().for_each(|record| transfer.put(record).unwrap());
-        transfer.finish().unwrap();
+        transfer.finish(&[]).unwrap();
         (dir, out)
     };
     // Without a table every topic that a broker takes is entered.
@@ -225,7 +225,7 @@ fn places_of_groups_and_delays_move_with_renumbered_messages() {
     for number in 8..10 {
         transfer.put(&record(b"SCHEDULE_TOPIC_XXXX", number, b"x")).unwrap();
     }
-    transfer.finish().unwrap();
+    transfer.finish(&[]).unwrap();
     let read = |name: &str| fs::read_to_string(out.join("config").join(name)).unwrap();
     let table = OffsetTable::parse(read("consumerOffset.json").as_bytes()).unwrap();
     assert_eq!([0, 1].map(|queue| table.get("T", "group", queue)), [Some(2), Some(0)]);
@@ -458,6 +458,9 @@ fn copies_and_comparisons_end_when_they_are_told_to() {
     assert_eq!((same.messages, same.queues, same.differences.len()), (40, 4, 0));
     // Offsets of delayed messages without any are none.
     let empty = out.path().join("empty");
-    begin(&empty, plan(NumberRule::Keep, &[("delayOffset.json", "")])).unwrap().finish().unwrap();
+    begin(&empty, plan(NumberRule::Keep, &[("delayOffset.json", "")]))
+        .unwrap()
+        .finish(&[])
+        .unwrap();
     assert_eq!(fs::read(empty.join("config/delayOffset.json")).unwrap(), b"");
 }

@@ -3,14 +3,13 @@
 //! [`Scanner`](super::scanner::Scanner) walks all files with it and reads every record whole.
 //! Recovery, rebuild and verify read a large record without its body, in bounded memory.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::block::{BLOCK_BYTES, Block, BlockPool};
 use super::evidence::{Budget, begins_frame, first_nonzero, is_likely, may_be, search};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::{FileRun, RunFile, StorageFile, each_data};
+use crate::files::{FileRun, RunFile, StorageFile};
 use crate::format::bytes::i32_at;
 use crate::format::crc::{self, Crc32};
 use crate::format::message::elided::{self, HEAD_MOST};
@@ -344,14 +343,24 @@ impl FrameReader {
         Ok(found)
     }
 
-    fn find_nonzero(&self, at: u64) -> Result<Option<u64>> {
-        let Some(open) = &self.open else { return Ok(None) };
-        let mut found = None;
-        let _ = each_data(&**open, &self.file.path, at..self.len, |at, bytes| {
-            found = first_nonzero(bytes).map(|first| at + first as u64);
-            Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        Ok(found)
+    /// Reads through the block of frames: bytes that a writer added since then must not make its
+    /// zeros a hole before them.
+    fn find_nonzero(&mut self, mut at: u64) -> Result<Option<u64>> {
+        while at < self.len {
+            let Some(open) = &self.open else { break };
+            let data = open.next_data(at).map_err(Error::io("read", &self.file.path))?;
+            let Some(data) = data.filter(|&data| data < self.len) else { return Ok(None) };
+            at = data;
+            let bytes = self.bytes(at, BLOCK_BYTES)?;
+            if bytes.is_empty() {
+                break;
+            }
+            if let Some(found) = first_nonzero(bytes) {
+                return Ok(Some(at + found as u64));
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(None)
     }
 
     fn signature(&self, at: u64) -> Result<([u8; SIGNATURE], usize)> {
