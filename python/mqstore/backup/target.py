@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 import uuid
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -81,7 +81,7 @@ class _Folder:
 
     def renew(self, contents: Mapping[str, bytes]) -> None:
         """Gives objects that are there, and old, the present time."""
-        self._each("write", partial(_if_there, self._touch), list(contents))
+        self._each("write", self._touch, list(contents))
 
     def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
         """Objects below a folder, sorted: name, bytes, and Unix time in seconds.
@@ -139,7 +139,7 @@ class _Folder:
             known = self.counts
             self.counts = IoCounts(known.requests + requests, known.bytes + received)
 
-    @property
+    @cached_property
     def _root(self) -> Path:
         return Path(self.url)
 
@@ -187,8 +187,10 @@ class _Folder:
         sync_up(path.parent, self._root)
 
     def _touch(self, name: str) -> None:
-        os.utime(self._root / name)
-        sync_up((self._root / name).parent, self._root)  # a killed sync may not have come to it
+        path = self._root / name
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(path)
+            sync_up(path.parent, self._root)  # a killed sync may not have come to it
 
     def _names(self, most: int | None, folder: str) -> list[tuple[str, int, float]]:
         found: list[tuple[str, int, float]] = []
