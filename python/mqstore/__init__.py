@@ -12,8 +12,11 @@ number in one consume queue. Errors of a store are subclasses of ``StoreError``
 (module ``mqstore.errors``). A wrong argument raises ``TypeError`` or ``ValueError``.
 """
 
-import mqstore.store  # noqa: F401 - a missing extension is noticed at once
 from mqstore._lazily import lazily
+
+# A missing extension is noticed at once, as an ImportError that names it.
+from mqstore._native import __version__  # noqa: F401
+from mqstore.store import Store  # noqa: F401
 
 # Modules, each loaded on first use, with the names that the package has from there.
 # `__init__.pyi` tells them to type checkers.

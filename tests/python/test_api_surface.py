@@ -304,6 +304,16 @@ def test_importing_brings_nothing_heavy_along():
     assert found.stdout.split() == []
 
 
+def test_a_missing_extension_is_an_import_error_that_names_it():
+    # The folder of its stub is found in its place: a module without names.
+    code = (
+        "import sys, types; name = 'mqstore._native'; "
+        "sys.modules[name] = types.ModuleType(name); import mqstore"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert re.search(r"^ImportError: .*'mqstore\._native'", done.stderr, re.MULTILINE), done.stderr
+
+
 def test_columns():
     assert mqstore.ARROW_SCHEMA.names == COLUMNS
     assert len(mqstore.ARROW_SCHEMA) == len(COLUMNS)
