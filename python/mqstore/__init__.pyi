@@ -1,4 +1,4 @@
-"""Types of the names that ``__init__.py`` loads on first use."""
+# Types of the names that ``__init__.py`` loads on first use; the docstring is there.
 
 from mqstore import aio as aio
 from mqstore import duckdb as duckdb
