@@ -226,7 +226,7 @@ def _topics(store: Store, found: _Survey) -> list[SimpleNamespace]:
             type=types.get(name, ""),
             queues=len(counts[name]),
             skew=max(counts[name]) * len(counts[name]) / sum(counts[name])
-            if any(counts[name])
+            if sum(counts[name]) > 0
             else None,
         )
         for name, messages, size, first_ms, last_ms in found["topics"]
