@@ -257,10 +257,15 @@ def entry_rows(store: Store, paths: list[Path], limit: int | None) -> Rows:
 
 
 def _entry_row(path: Path, header: IndexHeader, entry: IndexEntry) -> Row:
-    names = ("number", "key_hash", "physical_offset", "seconds")
-    row = {"file": path.name, **{name: getattr(entry, name) for name in names}}
-    row["time_ms"] = header.begin_timestamp_ms + 1000 * entry.seconds
-    return row | {"prev_entry": entry.prev_entry}
+    return {
+        "file": path.name,
+        "number": entry.number,
+        "key_hash": entry.key_hash,
+        "physical_offset": entry.physical_offset,
+        "seconds": entry.seconds,
+        "time_ms": header.begin_timestamp_ms + 1000 * entry.seconds,
+        "prev_entry": entry.prev_entry,
+    }
 
 
 def _print_chain(
