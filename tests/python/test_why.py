@@ -214,3 +214,20 @@ def test_names_that_are_not_there_are_refused_with_near_ones(broker):
     for asked in ({}, {"key": "a", "id": "b"}, {"topic": "OrderTopic", "queue_id": 0}):
         with pytest.raises(ValueError, match="expected key, id, or topic"):
             mqstore.why(broker, group="group-pull-some", **asked)
+
+
+def test_a_log_of_which_no_topic_is_left_is_named_as_not_read(tmp_path):
+    with mqstore.open(tmp_path, "a", config=SETTINGS) as store:
+        store.append_many(mqstore.Message("orders", b"p" * 100, keys="A") for _ in range(5))
+        with store.group("billing") as group:
+            group.poll("orders")
+            group.commit()
+    shutil.rmtree(tmp_path / "consumequeue")
+    (log,) = (path for path in (tmp_path / "commitlog").iterdir() if any(path.read_bytes()))
+    log.write_bytes(b"\xff" * 2000 + log.read_bytes()[2000:])
+    (index,) = (tmp_path / "index").iterdir()
+    index.write_bytes(b"\xff" * 1000)
+    with mqstore.open(tmp_path, config=SETTINGS) as store:
+        assert (store.topics(), store.index_usable) == ([], False)
+    with pytest.raises(mqstore.MessageNotFoundError, match="; not read: physical offsets 0 to"):
+        mqstore.why(tmp_path, group="billing", key="A", config=SETTINGS)

@@ -72,10 +72,13 @@ def with_key(store: Store, key: str, topics: Sequence[str]) -> QueryResult:
 
     Of all topics together it is as many, where the log is searched.
     """
-    if topics and not index_covers(store):
-        return from_log(store, Sought(topics=tuple(topics), key=key), _MOST_FOUND)
-    results = [store.query(topic, key, max_messages=_MOST_FOUND) for topic in topics]
-    return merged(results, sys.maxsize)
+    if index_covers(store):
+        results = [store.query(topic, key, max_messages=_MOST_FOUND) for topic in topics]
+        return merged(results, sys.maxsize)
+    if not topics:
+        # Where none is known, damage may have taken the messages.
+        return QueryResult([], unread=store._losses)  # noqa: SLF001
+    return from_log(store, Sought(topics=tuple(topics), key=key), _MOST_FOUND)
 
 
 def merged(results: Sequence[QueryResult], most: int) -> QueryResult:
