@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -10,7 +11,7 @@ import mqstore
 from mqstore._names import missing_topics, nearest, recent_keys, table_names, table_rows
 from mqstore.care.key_search import by_id, topics_of, unread_text, with_key
 from mqstore.care.pending import DEAD_LETTER, OP_TOPICS, RETRY
-from mqstore.errors import MessageNotFoundError
+from mqstore.errors import MessageNotFoundError, StoreError
 from mqstore.results import _Report as Report
 from mqstore.store import connect
 from mqstore.text import time_text
@@ -251,7 +252,8 @@ class _Question:
         """The answers for a key or an id."""
         name = str(message_id if key is None else key)
         if message_id is not None and (message := by_id(self.store, message_id)) is not None:
-            return self._families([message], {message.physical_offset})
+            with suppress(StoreError, ValueError):
+                return self._families([message], {message.physical_offset})
         found = self._with_key(name, self.store.topics())
         if message_id is not None:
             found = [message for message in found if message.unique_key == name]
