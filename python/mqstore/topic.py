@@ -87,7 +87,7 @@ class Topic:
                 begin = max(queue.min_offset, end - step)
                 newest = [*self._of_queue(queue.queue_id, begin, end, tags), *newest]
                 end, step = begin, 2 * step
-            found += newest
+            found += newest[-n:]
         return heapq.nlargest(n, found, key=_place)
 
     def since(self, when: datetime | int, *, tags: str | None = None) -> Iterator[StoredMessage]:
