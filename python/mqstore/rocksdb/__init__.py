@@ -143,7 +143,8 @@ def _is_written(write: _Writer, root: Path, folder: Path, settings: Mapping[str,
     except (CorruptionError, UnsupportedError, OSError) as error:
         # A part of the rows says less than none.
         warnings.warn(str(error), RocksDBWarning, stacklevel=4)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder)
         return False
 
 
