@@ -268,8 +268,9 @@ class Replay:
                     journal.read()
                 journal.resume(store, selector.offsets)
                 before = journal.sent
+                # The argument `journal` is the path of its file.
                 made = {"selector": selector, "journal": journal, "failed": self._failed}
-                work = Work(**{**self._arguments_of(Work), **made})
+                work = Work(**self._arguments_of(Work) | made)
                 found = self._send(work, journal) if given.apply else self._plan(work, journal)
             failures, rows = journal.failures.values(), work.refusals.values()
             return ReplayReport(
