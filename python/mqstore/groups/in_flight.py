@@ -81,26 +81,42 @@ class TakenQueue:
         self.has_progress = self.has_unwritten = self.has_passed = False
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class InFlight:
     """The queues and messages that a consumer group has now; all use is under its lock."""
 
-    _store: Store
-    _places: _GroupPlaces
-    _open: dict[QueueKey, TakenQueue] = field(init=False, default_factory=dict)
-    _flight: dict[int, QueueKey] = field(init=False, default_factory=dict)
-    # Messages that were late, in order; and objects of those of them that are in flight again,
-    # by which a late answer is told apart.
-    _late: dict[int, None] = field(init=False, default_factory=dict)
-    _again: dict[int, StoredMessage] = field(init=False, default_factory=dict)
-    _turn: dict[str, int] = field(init=False, default_factory=dict)
-    _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
-    _timer: threading.Timer | None = field(init=False, default=None)
-    _timer_due: float = field(init=False, default=float("inf"))
-    # Topics of running calls of ``process``, as often as there are calls.
-    _handled: list[str] = field(init=False, default_factory=list)
-    # Whether acknowledgements of released queues wait for a commit.
-    _has_left: bool = field(init=False, default=False)
+    __slots__ = (
+        "__weakref__",
+        "_again",
+        "_flight",
+        "_handled",
+        "_has_left",
+        "_late",
+        "_lock",
+        "_open",
+        "_places",
+        "_store",
+        "_timer",
+        "_timer_due",
+        "_turn",
+    )
+
+    def __init__(self, store: Store, places: _GroupPlaces) -> None:
+        self._store = store
+        self._places = places
+        self._open: dict[QueueKey, TakenQueue] = {}
+        self._flight: dict[int, QueueKey] = {}
+        # Messages that were late, in order; and objects of those of them that are in flight again,
+        # by which a late answer is told apart.
+        self._late: dict[int, None] = {}
+        self._again: dict[int, StoredMessage] = {}
+        self._turn: dict[str, int] = {}
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
+        self._timer_due = float("inf")
+        # Topics of running calls of ``process``, as often as there are calls.
+        self._handled: list[str] = []
+        # Whether acknowledgements of released queues wait for a commit.
+        self._has_left = False
 
     def _next(
         self, topic: str, max_messages: int, asked: Asked, *, of_one_queue: bool = False
@@ -417,7 +433,10 @@ class InFlight:
             del self._late[next(iter(self._late))]
 
     def _release_returned(self, key: QueueKey, queue: TakenQueue) -> None:
-        """Lets any process take a queue of which no message is in flight or in hand."""
+        """Lets any process take a queue of which no message is in flight or in hand.
+
+        What is done counts for it, too.
+        """
         if len(queue.returned) != len(queue.waiting) or queue.in_hand:
             return
         if queue.has_progress or (not queue.waiting and queue.place != queue.began):
