@@ -366,21 +366,25 @@ impl Rule {
 
 /// Matches `*` and `?`, in time proportional to the product of the lengths.
 fn matches(pattern: &str, text: &str) -> bool {
-    let text: Vec<_> = text.chars().collect();
-    // Whether the pattern so far matches so many characters.
-    let mut fits = vec![false; text.len() + 1];
-    fits[0] = true;
-    for wanted in pattern.chars() {
-        if wanted == '*' {
-            let first = fits.iter().position(|fits| *fits).unwrap_or(fits.len());
-            fits[first..].fill(true);
-            continue;
-        }
-        fits.rotate_right(1);
-        fits[0] = false;
-        for (fits, character) in fits[1..].iter_mut().zip(&text) {
-            *fits &= wanted == '?' || wanted == *character;
+    let (mut wanted, mut left) = (pattern.chars(), text.chars());
+    // Where to go on if the rest behind the last star does not match.
+    let mut star = None;
+    loop {
+        let here = left.clone();
+        match (wanted.next(), left.next()) {
+            (Some('*'), _) => {
+                star = Some((wanted.clone(), here.clone()));
+                left = here;
+            }
+            (Some(wanted), Some(character)) if wanted == '?' || wanted == character => {}
+            (None, None) => return true,
+            _ => {
+                let Some((behind, from)) = &mut star else { return false };
+                if from.next().is_none() {
+                    return false;
+                }
+                (wanted, left) = (behind.clone(), from.clone());
+            }
         }
     }
-    fits[text.len()]
 }
