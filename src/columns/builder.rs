@@ -30,9 +30,9 @@ use crate::store::read::scan::Damage;
 const WAITING: usize = 64;
 /// Up to this number columns are filled row by row.
 const FEW_COLUMNS: usize = 6;
-/// Bytes of log for a batch with bodies, on several threads.
 /// Most bytes of a part.
 pub(super) const MOST_PART: u64 = 64 << 20;
+/// Bytes of log for a batch with bodies, on several threads.
 const PART_OF_BODIES: u64 = 2 << 20;
 const SMALL_BODY: usize = 64 << 10;
 const MOST_BODY: usize = 64 << 20;
