@@ -447,7 +447,9 @@ impl Queue {
 
     /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
     pub fn has_remains(&self) -> Result<bool> {
-        Ok(!self.run().is_empty_from(self.entries.bytes.tail().end())?)
+        // Its lock is not held while files are read.
+        let end = self.entries.bytes.tail().end();
+        Ok(!self.run().is_empty_from(end)?)
     }
 
     /// Removes all entries from a queue offset on and zeroes the rest, so that nothing comes back.
