@@ -1,6 +1,5 @@
 //! Finds files that are missing at the log's end.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use crate::error::{Corruption, Result};
@@ -11,6 +10,7 @@ use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, Queue, QueueKind};
 use crate::store::queue_table::QueueTable;
 
+const BLOCK: usize = 512;
 const MOST_ENTRIES: u64 = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,27 +134,30 @@ impl MissingEnd {
     }
 }
 
-/// The first entry that leads to `end` or behind, with its message's place, and how many there are, of
-/// which two say as much as more.
+/// The first entry that leads to `end` or behind, with its message's place, and how many near it do:
+/// two damaged ones far from each other are no evidence.
 fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
-    let from = match queue.kind() {
-        QueueKind::Plain => clamp_u64(queue.first_at_or_behind(end)?),
-        QueueKind::Batch => 0,
+    let mut number = match queue.kind() {
+        QueueKind::Plain => queue.first_at_or_behind(end)?,
+        QueueKind::Batch => queue.min_offset(),
     };
-    let mut found = None;
-    queue.each_from(from, |unit| {
-        if let Some((offset, 1..)) = unit.place()
-            && offset >= end
-        {
-            let (.., count) = found.get_or_insert((unit.number, offset, 0));
-            *count += 1;
+    loop {
+        let units = queue.units(number, BLOCK)?;
+        let Some(last) = units.last() else { return Ok(None) };
+        let next = last.number.saturating_add(i64::from(last.count.max(1)));
+        let mut behind = units.iter().filter_map(|unit| {
+            let offset = u64::try_from(unit.physical_offset).ok()?;
+            (offset >= end && unit.store_size > 0).then_some((unit.number, offset))
+        });
+        if let Some((first, offset)) = behind.next() {
+            return Ok(Some((first, offset, 1 + behind.count())));
         }
-        match found {
-            Some((.., 2..)) => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
+        // Damaged entries of batches may step back.
+        if next <= number {
+            return Ok(None);
         }
-    })?;
-    Ok(found)
+        number = next;
+    }
 }
 
 type Places = (u64, u64);
@@ -178,4 +181,46 @@ fn indexed(index: &IndexRun, end: u64) -> Result<Option<(Places, u64)>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::files::Os;
+    use crate::format::queue::batch::BatchQueueEntry;
+
+    /// A queue of batches, of which `far` lead behind the log.
+    fn queue_with(far: &[i64]) -> (tempfile::TempDir, Queue) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(QueueKind::Batch.folder()).join("batches").join("0");
+        std::fs::create_dir_all(&path).unwrap();
+        let entry = |base| BatchQueueEntry {
+            physical_offset: if far.contains(&base) { 1_000_000 + base } else { 100 * base },
+            store_size: 90,
+            tags_code: 0,
+            store_timestamp_ms: 1000,
+            base_queue_offset: base,
+            message_count: 1,
+            compacted_offset: -1,
+        };
+        let bytes: Vec<u8> = (0..1000).flat_map(|base| entry(base).encode()).collect();
+        std::fs::write(path.join(offset_name(0)), bytes).unwrap();
+        let queue = Queue::open_folder(Arc::new(Os), &path, None).unwrap();
+        (dir, queue)
+    }
+
+    #[test]
+    fn damaged_entries_far_from_each_other_do_not_count_together() {
+        for (far, found) in [
+            (&[][..], None),
+            (&[3, 900], Some((3, 1_000_003, 1))),
+            (&[3, 5], Some((3, 1_000_003, 2))),
+            (&[900, 901, 902], Some((900, 1_000_900, 3))),
+        ] {
+            let (_dir, queue) = queue_with(far);
+            assert_eq!(first_behind(&queue, 500_000).unwrap(), found, "{far:?}");
+        }
+    }
 }
