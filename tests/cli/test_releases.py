@@ -49,6 +49,16 @@ def test_preflight_prints_what_would_be_lost_and_the_command_that_prevents_it(mq
     assert mq("preflight", store, "--to", "5.5", "--jsonl").jsonl == []
 
 
+def test_preflight_counts_no_messages_of_a_lost_queue(mq, tmp_path):
+    with mqstore.open(tmp_path, "a", config=SMALL) as opened:
+        for number in range(10):
+            opened.append("T", b"x", queue_id=number % 2)
+    shutil.rmtree(tmp_path / "consumequeue/T/0")
+    told = mq("preflight", tmp_path, "--to", "5.5", code=1).out
+    assert told.startswith("error: it leaves the queues as they are: ")
+    assert told.endswith("5.5 opens it, with the errors above\n")
+
+
 @pytest.fixture
 def lite(tmp_path):
     """A store with a lite topic of RocketMQ 5.5, a light queue and a message with a priority."""

@@ -110,6 +110,19 @@ def test_a_queue_that_cannot_be_judged_is_told(tmp_path: Path, what: str) -> Non
     assert any(note.what.startswith(said) for note in report.notes)
 
 
+def test_messages_that_a_start_enters_are_no_error(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=SMALL) as store:
+        for number in range(100):
+            store.append("T", b"x" * 20, queue_id=0, tags="t", keys=f"k{number}")
+        last = list(store.scan())[-1].physical_offset
+    assert last % 1024 == 0  # a blank lies between the end of the queue and the message
+    with (tmp_path / "consumequeue/T/0" / f"{0:020}").open("r+b") as file:
+        file.seek(99 * 20)
+        file.write(bytes(20))
+    assert "MQ-DOC-01" in {found.code for found in mqstore.doctor(tmp_path)}
+    assert mqstore.preflight(tmp_path, to="5.5").ok
+
+
 @pytest.mark.parametrize(
     ("name", "harm", "lost", "said"),
     [

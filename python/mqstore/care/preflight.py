@@ -7,6 +7,7 @@ index from there on.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from mqstore.store import _broker_conf, _judged_settings, below, connect, is_rem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mqstore import DoctorReport
+    from mqstore import Diagnosis, DoctorReport
     from mqstore._native import QueueInfo
     from mqstore.config import ConfigLike
     from mqstore.store import Store
@@ -32,6 +33,7 @@ _RELEASES = ("5.3", "5.4", "5.5")
 _UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
 # Messages that are in no queue: a start enters those from where it begins on.
 _UNDISPATCHED = "MQ-DOC-01"
+_FIRST = re.compile(r"the first of these lies at physical offset (\d+)")
 # Entries that lead to no message or another one: a start puts none in their place.
 _WRONG_PLACES = frozenset({"MQ-DOC-04", "MQ-DOC-05"} | {f"MQ-CQ-{n:02}" for n in (2, 3, 4, 6, 7)})
 
@@ -41,8 +43,9 @@ class PreflightNote(_Report):
     """One thing that a start of RocketMQ would do to a store.
 
     Attributes:
-        severity: ``"error"``: it does not start, or messages come out of reach; ``"warning"``:
-            something is dropped or built anew in part; ``"info"``: worth knowing.
+        severity: ``"error"``: it does not start, messages come out of reach, or the effect is not
+            foreseen; ``"warning"``: something is dropped or built anew in part; ``"info"``: worth
+            knowing.
         what: The effect.
         before: The command that prevents it, to be run before the broker is started; ``None``
             where no command does.
@@ -60,7 +63,7 @@ class PreflightReport(_Report):
     Attributes:
         path: The store.
         to: The release, ``"5.3"``, ``"5.4"`` or ``"5.5"``.
-        ok: Whether it starts and nothing is lost.
+        ok: Whether it starts and nothing is lost, as far as all is foreseen: no note is an error.
         starts: Whether it starts.
         begin_physical_offset: Physical offset from which it dispatches messages.
         lost: Messages that no queue would contain any more.
@@ -228,16 +231,25 @@ class _Flight:
 
     def wrong_entries(self, found: DoctorReport, advice: str) -> Iterator[PreflightNote]:
         """Entries in the files that a start leaves as they are, and those of lost files."""
-        # A reader of the store does not see them either, so that none was counted.
-        has_lost = not self.missing and self.begin > self.store.min_physical_offset
         for one in found:
-            is_misplaced = one.code in _WRONG_PLACES or (has_lost and one.code == _UNDISPATCHED)
+            is_misplaced = one.code in _WRONG_PLACES or self._has_lost_files(one)
             if one.severity == "error" and (is_misplaced or one.code.startswith("MQ-CQ-")):
                 what = f"it leaves the queues as they are: {one.title}"
                 # Otherwise each message is in its place, and only filters by tag or time go wrong.
                 yield PreflightNote(
                     "error" if is_misplaced else "warning", what, one.cure or advice
                 )
+
+    def _has_lost_files(self, found: Diagnosis) -> bool:
+        """Whether it names messages before the start's begin that the store's reader does not see.
+
+        Nothing counted them: their queues have lost files.
+        """
+        if found.code != _UNDISPATCHED or self.missing:
+            return False
+        firsts = map(_FIRST.search, found.evidence)
+        is_before = any(first is None or int(first[1]) < self.begin for first in firsts)
+        return is_before and self.begin > self.store.min_physical_offset
 
     def cut(self, advice: str) -> Iterator[PreflightNote]:
         """Whole messages behind the place where a start would end the log."""

@@ -18,8 +18,8 @@ def preflight_command(output: Output, store: str, to: str, config: str | None) -
     """Say what a release of RocketMQ would do with the store at its next start.
 
     Whether it starts, which messages would come out of reach, what it would drop or build anew, and
-    the command to run before. Never writes. Exits with 1 where it does not start or something would
-    be lost.
+    the command to run before. Never writes. Exits with 1 where it does not start, where something
+    would be lost, or where that is not foreseen.
 
     Examples:
         mqstore preflight /data/store --to 5.5
@@ -37,6 +37,8 @@ def _lines(report: mqstore.PreflightReport) -> Lines:
             yield f"    before: {escape(note.before)}"
     if report.ok:
         yield f"{report.to} opens it, and every message stays in its queue"
+    elif report.starts and not report.lost:
+        yield f"{report.to} opens it, with the errors above"
     elif report.starts:
         yield f"{report.to} opens it, and {report.lost} messages come out of reach"
     else:
