@@ -199,6 +199,25 @@ mqstore.restore(sys.argv[1], sys.argv[2], topics=["T"], progress=progress)
     assert len(bodies(out)) == 60
 
 
+@pytest.mark.parametrize("topics", [None, ["T"]])
+def test_a_restore_beside_another_one_is_refused(
+    tmp_path: Path, root: Path, topics: list[str] | None
+) -> None:
+    backup, out = tmp_path / "backup", tmp_path / "out"
+    mqstore.sync(root, backup)
+    refused = []
+
+    def beside(*_: object) -> None:
+        if not refused:
+            with pytest.raises(mqstore.StoreLockedError, match="another restore") as caught:
+                mqstore.restore(backup, out, topics=topics)
+            refused.append(caught.value)
+
+    assert mqstore.restore(backup, out, topics=topics, progress=beside).findings == ()
+    assert refused
+    assert len(bodies(out)) >= 60
+
+
 def test_the_command_compresses_and_restores_topics(tmp_path: Path, root: Path) -> None:
     backup, out = tmp_path / "backup", tmp_path / "out"
 

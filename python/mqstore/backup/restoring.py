@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -16,7 +18,7 @@ from mqstore.backup.moment import SETTINGS, BackupFiles, files_at
 from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
 from mqstore.backup.target import existing, io_errors, make_root, target_of
-from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
+from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, StoreLockedError
 from mqstore.files.durable import sync, sync_up
 from mqstore.results import Finding, _Report
 from mqstore.store import has_scheme
@@ -109,6 +111,7 @@ def restore(
             of the topics.
         OffsetOutOfRangeError: The backup does not reach `to_offset`.
         ConfigError: The folder is not empty.
+        StoreLockedError: Another restore writes there.
         CorruptionError: An object is missing or damaged; the error has its name. With `topics`: the
             log is damaged.
         StoreIOError: A file or an object cannot be read or written.
@@ -169,7 +172,7 @@ def restore(
             with _journal(out, plan) as journal:
                 _copy(out, files, topics, progress)
                 _note(journal, "commitlog")
-        with contextlib.suppress(FileNotFoundError):
+        with io_errors("delete", out / _COPY), contextlib.suppress(FileNotFoundError):
             (out / _COPY).rmdir()
     # Until it is verified, an interrupted restore goes on.
     findings = mqstore.verify(out, config=settings if topics is None else None).findings
@@ -250,7 +253,8 @@ def _copy(
                 (out / _JOURNAL).unlink()
             raise
     with io_errors("rename", copy):
-        for path in copy.iterdir():
+        # Before it has the log, the folder is no store.
+        for path in sorted(copy.iterdir(), key=lambda path: path.name == "commitlog"):
             path.rename(out / path.name)
         sync(out)
 
@@ -269,6 +273,14 @@ def _journal(out: Path, plan: dict[str, object]) -> Iterator[TextIO]:
     with io_errors("create", out):
         make_root(out)
     with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
+        try:
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"{out}: another restore writes there; this one wrote nothing: wait for its end"
+            raise StoreLockedError(text, os.fspath(out)) from None
+        except OSError as error:
+            if error.errno not in {errno.ENOLCK, errno.ENOTSUP}:
+                raise
         if journal.tell() == 0:
             _note(journal, json.dumps(plan))
         yield journal
