@@ -369,8 +369,8 @@ impl OffsetTable {
         Ok(table)
     }
 
-    /// All offsets in the order of the file, light groups last. Keys other than `topic@group` are
-    /// skipped.
+    /// All offsets in the order of the file, light groups last. Their table counts for queue 0, as
+    /// in a broker. Keys other than `topic@group` are skipped.
     pub fn iter(&self) -> impl Iterator<Item = GroupOffset<'_>> {
         let light = self.0.table(LMQ_OFFSET_TABLE).ok().flatten();
         let light = light.into_iter().flatten().filter_map(|(name, offset)| {
@@ -382,12 +382,14 @@ impl OffsetTable {
 
     fn of_queues(&self) -> impl Iterator<Item = GroupOffset<'_>> {
         let table = self.0.table(OFFSET_TABLE).ok().flatten();
-        table.into_iter().flatten().flat_map(|(name, queues)| {
+        let light = self.0.table(LMQ_OFFSET_TABLE).ok().flatten();
+        table.into_iter().flatten().flat_map(move |(name, queues)| {
+            let is_light = light.is_some_and(|table| table.contains_key(name));
             let names = topic_and_group(name);
             let queues = queues.as_object().filter(|_| names.is_some());
             let (topic, group) = names.unwrap_or_default();
             queues.into_iter().flatten().filter_map(move |(queue, offset)| {
-                let queue_id = queue.parse().ok()?;
+                let queue_id = queue.parse::<i32>().ok().filter(|id| *id != 0 || !is_light)?;
                 Some(GroupOffset { topic, group, queue_id, queue_offset: offset.as_i64()? })
             })
         })

@@ -70,7 +70,8 @@ impl AckFile {
             bytes.extend_from_slice(&body_crc(row.as_flattened()).to_be_bytes());
         }
         if self.end + bytes.len() as u64 > MOST_BYTES {
-            let text = "as many acknowledgements as it takes wait for a commit; commit the group";
+            let text = "it would exceed 64 MiB: commits fail, or too many are acknowledged at once; \
+                        the messages stay in flight: acknowledge fewer, or again after a commit";
             let full = std::io::Error::new(std::io::ErrorKind::FileTooLarge, text);
             return Err(Error::io("write", &self.path)(full));
         }

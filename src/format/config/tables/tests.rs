@@ -163,6 +163,11 @@ fn offsets_of_light_groups_are_read_and_kept_in_their_own_table() {
     table.put(&GroupOffset { queue_id: 1, queue_offset: 3, ..light }, 6);
     let read: Vec<_> = table.iter().skip(1).map(|at| (at.queue_id, at.queue_offset)).collect();
     assert_eq!(read, [(1, 3), (0, 9)]);
+    let text =
+        r#"{"offsetTable":{"%LMQ%t@%LMQ%g":{0:4,1:5}},"lmqOffsetTable":{"%LMQ%t@%LMQ%g":7}}"#;
+    let both = OffsetTable::parse(text.as_bytes()).unwrap();
+    let read: Vec<_> = both.iter().map(|at| (at.queue_id, at.queue_offset)).collect();
+    assert_eq!(read, [(1, 5), (0, 7)]);
     let mut plain = OffsetTable::default();
     plain.put(&light, 5);
     assert_eq!(plain.get("%LMQ%t", "%LMQ%g", 0), Some(9));
