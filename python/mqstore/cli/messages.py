@@ -26,8 +26,12 @@ _TEMPLATE_NAMES = (*FIELDS, "store_time", "born_time", "body")
 _BEGIN_MARK, _END_MARK = "\x1b[1;31m", "\x1b[0m"
 # Not shown to people where a message has none.
 _RARE = {
-    *("real_topic", "real_queue_id", "deliver_timestamp_ms"),
-    *("multi_dispatch", "lite_topic", "priority"),
+    "real_topic",
+    "real_queue_id",
+    "deliver_timestamp_ms",
+    "multi_dispatch",
+    "lite_topic",
+    "priority",
 }
 _DETAILS = tuple(field for field in FIELDS if field != "properties")
 _HEX_ROW = 16

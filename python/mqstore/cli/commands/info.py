@@ -247,12 +247,20 @@ def config_command(
 
 # They decide whether and how a broker reads the files that are there.
 _OF_FILES = (
-    *("store_path_commit_log", "read_only_commit_log_store_paths"),
-    *("mapped_file_size_commit_log", "mapped_file_size_consume_queue"),
-    *("mapper_file_size_batch_consume_queue", "enable_consume_queue_ext"),
-    *("mapped_file_size_consume_queue_ext", "max_hash_slot_num", "max_index_num"),
-    *("enable_lmq", "enable_multi_dispatch", "message_delay_level"),
-    *("enabled_append_prop_crc", "flush_disk_type"),
+    "store_path_commit_log",
+    "read_only_commit_log_store_paths",
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "mapper_file_size_batch_consume_queue",
+    "enable_consume_queue_ext",
+    "mapped_file_size_consume_queue_ext",
+    "max_hash_slot_num",
+    "max_index_num",
+    "enable_lmq",
+    "enable_multi_dispatch",
+    "message_delay_level",
+    "enabled_append_prop_crc",
+    "flush_disk_type",
 )
 
 

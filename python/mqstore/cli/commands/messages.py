@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 
 
 _OFFSETS = columns(
-    *("topic", "queue_id", Column("timestamp_ms", time_text, title="TIME"), "boundary"),
-    *("queue_offset", "min_offset", "max_offset"),
+    "topic",
+    "queue_id",
+    Column("timestamp_ms", time_text, title="TIME"),
+    "boundary",
+    "queue_offset",
+    "min_offset",
+    "max_offset",
 )
 # Fields of the answer of `query`, beside its messages.
 _COUNTS = ("truncated", "rejected_by_hash", "rejected_by_time", "complete", "unread")

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 
 _CHECKPOINT_TIMES = (
-    *("physic_msg_timestamp_ms", "logics_msg_timestamp_ms", "index_msg_timestamp_ms"),
-    *("min_timestamp_ms", "min_timestamp_index_ms"),
+    "physic_msg_timestamp_ms",
+    "logics_msg_timestamp_ms",
+    "index_msg_timestamp_ms",
+    "min_timestamp_ms",
+    "min_timestamp_index_ms",
 )
 _CHECKPOINT_OFFSETS = ("master_flushed_offset", "confirm_physical_offset", "logics_physical_offset")
 
