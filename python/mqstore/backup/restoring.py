@@ -144,7 +144,8 @@ def restore(
     out, settings = Path(path), files.loaded.settings
     plan = {"snapshot": moment.id, "end_offset": end, "configuration": files.configuration}
     if topics is not None:
-        plan["topics"] = topics = tuple(listed(topics) or ())
+        # Their order must not make another plan, in another process.
+        plan["topics"] = topics = tuple(sorted(set(listed(topics) or ())))
         with mqstore.open(files.path()) as store:
             missing = missing_topics(store, topics) if topics else ["expected at least one"]
             if missing:
@@ -156,27 +157,27 @@ def restore(
         done = _begin(out, plan)
     if dry_run:
         return report
-    if topics is None:
-        _write(out, files, plan, [name for name in names if name not in done], progress)
-        # Damage that the store had stays as it was; the findings have it.
-        with contextlib.suppress(CorruptionError):
-            mqstore.recover(out, dry_run=False, config=settings)
-        with mqstore.open(out, config=settings) as store:
-            found = store.max_physical_offset
-        if found != end:
-            text = f"{out}: expected a log up to {end}, found one up to {found}"
-            text += "; `mqstore snapshots TARGET --check` reports damage of the backup"
-            raise CorruptionError(text, str(out), found, "log-end", str(end), str(found))
-    else:
-        if not done:
-            with _journal(out, plan) as journal:
+    with _journal(out, plan, done) as journal:
+        if topics is None:
+            _write(out, files, journal, [name for name in names if name not in done], progress)
+            # Damage that the store had stays as it was; the findings have it.
+            with contextlib.suppress(CorruptionError):
+                mqstore.recover(out, dry_run=False, config=settings)
+            with mqstore.open(out, config=settings) as store:
+                found = store.max_physical_offset
+            if found != end:
+                text = f"{out}: expected a log up to {end}, found one up to {found}"
+                text += "; `mqstore snapshots TARGET --check` reports damage of the backup"
+                raise CorruptionError(text, str(out), found, "log-end", str(end), str(found))
+        else:
+            if not done:
                 _copy(out, files, topics, progress)
                 _note(journal, "commitlog")
-        with io_errors("delete", out / _COPY), contextlib.suppress(FileNotFoundError):
-            (out / _COPY).rmdir()
-    # Until it is verified, an interrupted restore goes on.
-    findings = mqstore.verify(out, config=settings if topics is None else None).findings
-    (out / _JOURNAL).unlink()
+            with io_errors("delete", out / _COPY), contextlib.suppress(FileNotFoundError):
+                (out / _COPY).rmdir()
+        # Until it is verified, an interrupted restore goes on.
+        findings = mqstore.verify(out, config=settings if topics is None else None).findings
+        (out / _JOURNAL).unlink()
     sync(out)
     return replace(report, applied=True, findings=findings)
 
@@ -200,35 +201,34 @@ def _begin(out: Path, plan: dict[str, object]) -> set[str]:
 def _write(
     out: Path,
     files: BackupFiles,
-    plan: dict[str, object],
+    journal: TextIO,
     names: list[str],
     progress: Callable[[int, int], object] | None,
 ) -> None:
     """Writes files, and enters each in the journal once it is durable."""
     copied, total = 0, sum(files.files[name].end for name in names)
-    with _journal(out, plan) as journal:
-        # A store without a message has this folder, too.
-        with io_errors("create", out):
-            (out / "commitlog").mkdir(exist_ok=True)
-        for name in names:
-            path, has_data = out / name, False
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with io_errors("write", path), path.open("wb") as file:
-                file.truncate(files.files[name].length)
-                for at, content in _pieces(files, name):
-                    kept = content.rstrip(b"\0")
-                    has_data = has_data or bool(kept)
-                    file.seek(at)
-                    file.write(kept)
-                    copied += len(content)
-                    if progress is not None:
-                        progress(copied, total)
-                file.flush()
-                os.fsync(file.fileno())
-            if not has_data and name.startswith(("consumequeue/", "batchconsumequeue/")):
-                path.unlink()  # all of its entries led beyond the log's end
-            sync_up(path.parent, out)
-            _note(journal, name)
+    # A store without a message has this folder, too.
+    with io_errors("create", out):
+        (out / "commitlog").mkdir(exist_ok=True)
+    for name in names:
+        path, has_data = out / name, False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with io_errors("write", path), path.open("wb") as file:
+            file.truncate(files.files[name].length)
+            for at, content in _pieces(files, name):
+                kept = content.rstrip(b"\0")
+                has_data = has_data or bool(kept)
+                file.seek(at)
+                file.write(kept)
+                copied += len(content)
+                if progress is not None:
+                    progress(copied, total)
+            file.flush()
+            os.fsync(file.fileno())
+        if not has_data and name.startswith(("consumequeue/", "batchconsumequeue/")):
+            path.unlink()  # all of its entries led beyond the log's end
+        sync_up(path.parent, out)
+        _note(journal, name)
 
 
 def _copy(
@@ -269,7 +269,7 @@ def _pieces(files: BackupFiles, name: str) -> Iterator[tuple[int, bytes]]:
 
 
 @contextlib.contextmanager
-def _journal(out: Path, plan: dict[str, object]) -> Iterator[TextIO]:
+def _journal(out: Path, plan: dict[str, object], done: set[str]) -> Iterator[TextIO]:
     with io_errors("create", out):
         make_root(out)
     with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
@@ -281,6 +281,9 @@ def _journal(out: Path, plan: dict[str, object]) -> Iterator[TextIO]:
         except OSError as error:
             if error.errno not in {errno.ENOLCK, errno.ENOTSUP}:
                 raise
+        if _begin(out, plan) != done:
+            text = f"{out}: another restore wrote there; this one wrote nothing: run it again"
+            raise StoreLockedError(text, os.fspath(out))
         if journal.tell() == 0:
             _note(journal, json.dumps(plan))
         yield journal
