@@ -103,7 +103,7 @@ def test_a_queue_that_cannot_be_judged_is_told(tmp_path: Path, what: str) -> Non
     else:
         shutil.copy(queue / f"{0:020}", queue / f"{40_000:020}")
     report = mqstore.preflight(tmp_path, to="5.5")
-    assert (report.ok, report.starts) == (False, True)
+    assert (report.ok, report.starts, report.lost) == (False, True, 0)
     cure = f"mqstore rebuild {tmp_path} --what consumequeue -t T --apply"
     assert cure in [note.before for note in report.notes if note.severity == "error"]
     said = "what it makes of queue 0 of T is not foreseen: " if what == "gap" else "it leaves the"

@@ -159,6 +159,7 @@ class _Flight:
         self.to = to
         self.missing = 0
         self.unforeseen: list[PreflightNote] = []
+        self._unjudged: set[tuple[str, int]] = set()
         self.start = start
         self._recover = f"mqstore recover {shlex.quote(root)}{given} --apply"
         self._rebuild = f"mqstore rebuild {shlex.quote(root)}{given} --what"
@@ -179,6 +180,7 @@ class _Flight:
             what = f"what it makes of {name} is not foreseen: {error}"
             cure = f"{self._rebuild} consumequeue -t {shlex.quote(queue.topic)} --apply"
             self.unforeseen.append(PreflightNote("error", what, cure))
+            self._unjudged.add((queue.topic, queue.queue_id))
             return None
 
     # --- what comes of it ---
@@ -186,6 +188,8 @@ class _Flight:
     def lost(self) -> Iterator[PreflightNote]:
         """Messages that no queue would lead to."""
         for queue, files in self._queues:
+            if (queue.topic, queue.queue_id) in self._unjudged:
+                continue  # nobody knows what its files hold
             first = queue.min_offset if files is None else max(files.max_offset, queue.min_offset)
             behind = (
                 f"a start of {self.to} enters only what lies from offset {self.begin} on",
@@ -314,7 +318,7 @@ class _Flight:
             path = str(found["path"])
             if found["structure"] != "rocksdb" or not path.startswith("consumequeue"):
                 continue
-            has_files = any(files is not None for _, files in self._queues)
+            has_files = bool(self._unjudged) or any(files is not None for _, files in self._queues)
             what = (
                 f"queues lie in the RocksDB database {path}, which a broker with storeType=default"
                 " does not read"
