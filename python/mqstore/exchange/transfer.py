@@ -135,7 +135,8 @@ def export_store(
     local(target, "mqstore.export_store")
     if Path(target).absolute().is_relative_to(Path(path).absolute()):
         raise wrong_setting("target", "a path outside of the store", target)
-    choice = Choice(topics=listed(topics), tags=tags, begin_ms=begin_ms, end_ms=end_ms)
+    names = listed(topics)
+    choice = Choice(topics=names and sorted(names), tags=tags, begin_ms=begin_ms, end_ms=end_ms)
     advance = progress or (lambda _done, _total: None)
     with mqstore.open(path, "r", config=config) as store:
         if not allow_empty:
