@@ -281,8 +281,8 @@ def test_index_rows_are_held_against_the_log_before_they_are_swapped_in(
     assert [one.code for one in found] == ["MQ-RDB-02", "MQ-RDB-03"]
     before = digests(root, DATABASE)
 
-    def one_less(folder: Path, families: Any, rows: Any) -> int:
-        return write_database(folder, families, list(rows)[1:])
+    def one_less(folder: Path, families: Any, rows: Any) -> None:
+        write_database(folder, families, list(rows)[1:])
 
     monkeypatch.setattr(converting, "write_database", one_less)
     with pytest.raises(mqstore.CorruptionError, match="do not hold against the log"):
@@ -297,8 +297,8 @@ def test_queues_and_index_are_both_built_before_either_is_replaced(
     before = digests(root, "consumequeue")
     with monkeypatch.context() as patch:
 
-        def index_fails(folder: Path, families: Any, rows: Any) -> int:
-            return write_database(folder, families, list(rows)[: 5 if families == INDEX else None])
+        def index_fails(folder: Path, families: Any, rows: Any) -> None:
+            write_database(folder, families, list(rows)[: 5 if families == INDEX else None])
 
         patch.setattr(converting, "write_database", index_fails)
         for queues in ("rocksdb", "file"):
@@ -418,10 +418,10 @@ def test_a_convert_beside_a_writer_is_refused_and_so_is_one_after_another_write(
         mqstore.convert(root, queues="rocksdb", config=SMALL, dry_run=False)
     real = converting.write_database
 
-    def wrote_meanwhile(*given: Any) -> int:
+    def wrote_meanwhile(*given: Any) -> None:
         with mqstore.open(root, "r+", config=SMALL) as store:
             store.append("T", b"meanwhile")
-        return real(*given)
+        real(*given)
 
     monkeypatch.setattr(converting, "write_database", wrote_meanwhile)
     with pytest.raises(mqstore.StoreLockedError, match="meanwhile"):

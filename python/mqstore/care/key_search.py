@@ -129,6 +129,6 @@ def by_id(store: Store, text: str) -> StoredMessage | None:
     """The message with this id; ``None`` where the text is no id, or that of no message."""
     try:
         message = store.get(parse_message_id(text).physical_offset)
-    except (StoreError, ValueError, IndexError, LookupError):
+    except (StoreError, ValueError, LookupError):
         return None
     return message if message.message_id == text.upper() else None

@@ -24,7 +24,7 @@ def sync_up(folder: Path, root: Path) -> None:
 
 def replace(path: Path, text: str) -> None:
     """Writes a file in the place of one that may be there, whole and durable."""
-    new = path.with_suffix(".tmp")
+    new = path.with_name(path.name + ".tmp")
     new.write_text(text, encoding="utf-8")
     sync(new)
     new.replace(path)
