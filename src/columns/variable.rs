@@ -67,7 +67,20 @@ impl VariableColumn {
     /// Adds a value. The caller ends the batch before 2 GiB.
     #[inline]
     pub(crate) fn push(&mut self, value: &[u8]) {
-        self.extend(std::iter::once(value));
+        match &mut self.layout {
+            Layout::Offsets(ends) => {
+                self.values.extend_from_slice(value);
+                ends.push(saturating_i32(self.values.len()));
+            }
+            Layout::Views(views) => {
+                let place = saturating_u32(self.values.len());
+                views.push(make_view(value, 0, place));
+                if value.len() > INLINE {
+                    self.values.extend_from_slice(value);
+                }
+            }
+        }
+        self.nulls.append_non_null();
     }
 
     #[inline]

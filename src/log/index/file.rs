@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use super::evidence::SampledSlots;
-use super::reader::{Head, IndexBytes, MapBytes, ReadBytes};
+use super::reader::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{
     Access, LARGEST_PAGE, MappedFile, Prefaulter, Storage, StorageFile, fill_holes, release_zeros,
@@ -424,13 +424,25 @@ impl Writer {
 
     #[inline]
     fn slot(&self, slot_position: usize) -> Result<i32> {
-        let raw = MapBytes(&self.map).fresh(slot_position as u64)?;
-        Ok(i32_in::<0, SLOT_LEN>(&raw))
+        match self.map.get_at::<SLOT_LEN>(slot_position) {
+            Some(raw) => Ok(i32_in::<0, SLOT_LEN>(&raw)),
+            None => Err(self.outside(slot_position)),
+        }
     }
 
     fn entry(&self, layout: &IndexLayout, number: u32) -> Result<IndexEntry> {
-        let raw = MapBytes(&self.map).fresh(layout.entry_position(number))?;
-        Ok(IndexEntry::decode(&raw))
+        let at = position(layout.entry_position(number));
+        match self.map.get_at::<ENTRY_LEN>(at) {
+            Some(raw) => Ok(IndexEntry::decode(&raw)),
+            None => Err(self.outside(at)),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, at: usize) -> Error {
+        let len = self.map.len();
+        let (expected, found) = (format!("more than {at} bytes"), format!("{len} bytes"));
+        Error::corrupt(self.map.path(), at as u64, CorruptionKind::FileLength, expected, found)
     }
 
     #[inline]
