@@ -66,7 +66,8 @@ pub fn not_a_store(paths: &StorePaths) -> Error {
                 dir.display()
             ),
             _ if has_log(paths, paths.root()) => "no folder that storePathCommitLog names, in Python \
-                store_path_commit_log, but `commitlog` in it: leave the setting out, as for every backup"
+                store_path_commit_log, but `commitlog` in it: mount what the setting names; a backup has its \
+                log there, so leave the setting out for one"
                 .to_owned(),
             _ => format!("no folder `commitlog` in it{}", likeness(paths)),
         },
