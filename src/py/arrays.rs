@@ -1,4 +1,4 @@
-//! Texts and numbers from sequences, buffers or Arrow arrays, read without Python objects.
+//! Texts and numbers from sequences, buffers or Arrow arrays, read in place without Python objects.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -15,10 +15,14 @@ use pyo3_arrow::input::AnyArray;
 
 use super::fields::{number, text_bytes, too_wide};
 use crate::columns::{Function, FunctionError, RowsError};
+use crate::error::Result;
 use crate::format::java::key_hash_of;
 use crate::format::message::host::Host;
 use crate::py::arguments::{shown, type_error, value_error};
 use crate::py::errors::{invalid, raise};
+
+/// Keys hashed at a time, so that hashes stay in the cache.
+pub(super) const HASH_CHUNK: usize = 1024;
 
 /// Chunks of an Arrow object; `None` for any other.
 fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ArrayRef>>> {
@@ -39,62 +43,126 @@ fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ar
     Ok(Some(chunks))
 }
 
-/// Hashes of keys, each `topic#key`.
-pub(super) fn key_hashes(argument: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
-    let mut hashes = Vec::new();
-    if let Some(chunks) = chunks_of(argument, keys)? {
-        hashes.reserve(chunks.iter().map(|chunk| chunk.len()).sum());
-        let hash = |key: Option<&str>| key_hash_of(key.unwrap_or_default().as_bytes());
-        for chunk in &chunks {
-            keys.py().detach(|| {
-                match chunk.data_type() {
-                    DataType::Utf8 => hashes.extend(chunk.as_string::<i32>().iter().map(hash)),
-                    DataType::LargeUtf8 => hashes.extend(chunk.as_string::<i64>().iter().map(hash)),
-                    DataType::Utf8View => hashes.extend(chunk.as_string_view().iter().map(hash)),
-                    other => return Err(type_error(argument, "texts", other)),
-                }
-                PyResult::Ok(())
-            })?;
-        }
-        return Ok(hashes);
-    }
-    if keys.is_instance_of::<PyString>() {
-        return Err(type_error(argument, "a list of texts", "str; write [key]"));
-    }
-    hashes.reserve(keys.len().unwrap_or(0));
-    let mut take = |key: Bound<'_, PyAny>| {
-        hashes.push(key_hash_of(text_bytes(argument, key.cast::<PyString>()?)?));
-        PyResult::Ok(())
-    };
-    match keys.cast_exact::<PyList>() {
-        Ok(list) => list.iter().try_for_each(take)?,
-        Err(_) => {
-            for key in keys.try_iter()? {
-                take(key?)?;
-            }
-        }
-    }
-    Ok(hashes)
+/// Keys as `topic#key`: hashes or texts.
+pub(super) enum IndexKeys {
+    Hashes(Vec<i32>),
+    Texts(Vec<ArrayRef>),
 }
 
-/// Numbers of an argument; one too wide is refused by its name.
-pub(super) fn numbers(argument: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
-    if let Some(chunks) = chunks_of(argument, given)? {
-        let arrays: Vec<_> =
-            chunks.iter().map(|chunk| int64(argument, chunk)).collect::<PyResult<_>>()?;
-        return Ok(arrays.iter().flat_map(|array| array.values()).copied().collect());
-    }
-    if let Ok(list) = given.cast_exact::<PyList>() {
-        let mut numbers = Vec::with_capacity(list.len());
-        for item in list {
-            numbers.push(number(argument, &item)?);
+impl IndexKeys {
+    pub(super) fn of(argument: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Some(chunks) = chunks_of(argument, keys)? {
+            for chunk in &chunks {
+                let texts = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View];
+                if !texts.contains(chunk.data_type()) {
+                    return Err(type_error(argument, "texts", chunk.data_type()));
+                }
+            }
+            return Ok(Self::Texts(chunks));
         }
-        return Ok(numbers);
+        if keys.is_instance_of::<PyString>() {
+            return Err(type_error(argument, "a list of texts", "str; write [key]"));
+        }
+        let mut hashes = Vec::with_capacity(keys.len().unwrap_or(0));
+        let mut take = |key: Bound<'_, PyAny>| {
+            hashes.push(key_hash_of(text_bytes(argument, key.cast::<PyString>()?)?));
+            PyResult::Ok(())
+        };
+        match keys.cast_exact::<PyList>() {
+            Ok(list) => list.iter().try_for_each(take)?,
+            Err(_) => {
+                for key in keys.try_iter()? {
+                    take(key?)?;
+                }
+            }
+        }
+        Ok(Self::Hashes(hashes))
     }
-    if let Ok(buffer) = PyBuffer::<i64>::get(given) {
-        return buffer.to_vec(given.py());
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Hashes(hashes) => hashes.len(),
+            Self::Texts(chunks) => chunks.iter().map(|chunk| chunk.len()).sum(),
+        }
     }
-    given.extract().map_err(|error| too_wide(argument, given, 64, error))
+
+    /// Passes the hashes to `take` in chunks until it returns `false`.
+    pub(super) fn hashes(&self, mut take: impl FnMut(&[i32]) -> Result<bool>) -> Result<()> {
+        match self {
+            Self::Hashes(hashes) => {
+                for chunk in hashes.chunks(HASH_CHUNK) {
+                    if !take(chunk)? {
+                        break;
+                    }
+                }
+            }
+            Self::Texts(chunks) => {
+                let mut hashes = Vec::with_capacity(HASH_CHUNK);
+                for chunk in chunks {
+                    for begin in (0..chunk.len()).step_by(HASH_CHUNK) {
+                        hashes.clear();
+                        let len = HASH_CHUNK.min(chunk.len() - begin);
+                        hash_texts(&chunk.slice(begin, len), &mut hashes);
+                        if !take(&hashes)? {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hash_texts(texts: &ArrayRef, hashes: &mut Vec<i32>) {
+    let hash = |key: Option<&str>| key_hash_of(key.unwrap_or_default().as_bytes());
+    match texts.data_type() {
+        DataType::LargeUtf8 => hashes.extend(texts.as_string::<i64>().iter().map(hash)),
+        DataType::Utf8View => hashes.extend(texts.as_string_view().iter().map(hash)),
+        _ => hashes.extend(texts.as_string::<i32>().iter().map(hash)),
+    }
+}
+
+pub(super) enum Numbers {
+    Copied(Vec<i64>),
+    Arrays(Vec<Int64Array>),
+}
+
+impl Numbers {
+    /// Reads numbers; one too wide is refused by the argument's name.
+    pub(super) fn of(argument: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Some(chunks) = chunks_of(argument, given)? {
+            let arrays = chunks.iter().map(|chunk| int64(argument, chunk)).collect::<PyResult<_>>();
+            return arrays.map(Self::Arrays);
+        }
+        if let Ok(list) = given.cast_exact::<PyList>() {
+            let mut numbers = Vec::with_capacity(list.len());
+            for item in list {
+                numbers.push(number(argument, &item)?);
+            }
+            return Ok(Self::Copied(numbers));
+        }
+        if let Ok(buffer) = PyBuffer::<i64>::get(given) {
+            return buffer.to_vec(given.py()).map(Self::Copied);
+        }
+        let numbers = given.extract().map_err(|error| too_wide(argument, given, 64, error));
+        numbers.map(Self::Copied)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Copied(numbers) => numbers.len(),
+            Self::Arrays(chunks) => chunks.iter().map(Array::len).sum(),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = i64> {
+        let (copied, arrays) = match self {
+            Self::Copied(numbers) => (numbers.as_slice(), [].as_slice()),
+            Self::Arrays(chunks) => ([].as_slice(), chunks.as_slice()),
+        };
+        copied.iter().chain(arrays.iter().flat_map(|chunk| chunk.values())).copied()
+    }
 }
 
 fn int64(argument: &'static str, chunk: &ArrayRef) -> PyResult<Int64Array> {

@@ -26,15 +26,12 @@ use crate::py::store::location::{Location, location_of};
 
 use self::arrow::{OffsetLists, read_entries};
 use crate::py::arguments::{not_one_of, value_error};
-use crate::py::arrays::{key_hashes, numbers};
+use crate::py::arrays::{HASH_CHUNK, IndexKeys, Numbers};
 use crate::py::errors::StoreClosedError;
 use crate::py::fields;
 use crate::py::process;
 use crate::py::scan::ArrowScan;
 use crate::py::values::{getters, value};
-
-/// Keys put or looked up at a time, so that what they need stays in the cache.
-const AT_ONCE: usize = 1024;
 
 value! {
     /// The first 40 bytes of an index file (``IndexHeader``).
@@ -310,9 +307,9 @@ impl IndexFile {
         physical_offsets: &Bound<'_, PyAny>,
         store_timestamps_ms: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let keys = key_hashes("keys", keys)?;
-        let offsets = numbers("physical_offsets", physical_offsets)?;
-        let times = numbers("store_timestamps_ms", store_timestamps_ms)?;
+        let keys = IndexKeys::of("keys", keys)?;
+        let offsets = Numbers::of("physical_offsets", physical_offsets)?;
+        let times = Numbers::of("store_timestamps_ms", store_timestamps_ms)?;
         if offsets.len() != keys.len() || times.len() != keys.len() {
             let (keys, offsets, times) = (keys.len(), offsets.len(), times.len());
             return Err(value_error(
@@ -362,15 +359,16 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::most_ms)] end_ms: i64,
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<OffsetLists> {
-        let keys = key_hashes("keys", keys)?;
+        let keys = IndexKeys::of("keys", keys)?;
         let max = to_usize(clamp_u64(max_entries));
         let lists = self.read(py, |file| {
             // Capacity for the usual answer, to avoid moving it.
             let mut lists = log::OffsetLists::with_capacity(keys.len());
             let mut findings = Vec::new();
-            for hashes in keys.chunks(AT_ONCE) {
+            keys.hashes(|hashes| {
                 file.select_many(hashes, begin_ms, end_ms, max, &mut lists, &mut findings)?;
-            }
+                Ok(true)
+            })?;
             Ok(lists)
         })?;
         let count = lists.offsets.len();
@@ -482,25 +480,25 @@ impl IndexFile {
 
 fn put_all(
     file: &mut file::IndexFile,
-    keys: &[i32],
-    offsets: &[i64],
-    times: &[i64],
+    keys: &IndexKeys,
+    offsets: &Numbers,
+    times: &Numbers,
 ) -> Result<usize> {
+    let mut puts = Vec::with_capacity(HASH_CHUNK);
     let mut done = 0;
-    let parts = keys.chunks(AT_ONCE).zip(offsets.chunks(AT_ONCE)).zip(times.chunks(AT_ONCE));
-    for ((keys, offsets), times) in parts {
-        let puts = keys.iter().zip(offsets).zip(times);
-        let put = |((&key_hash, &physical_offset), &store_timestamp_ms)| IndexPut {
-            key_hash,
-            physical_offset,
-            store_timestamp_ms,
-        };
-        let puts: Vec<_> = puts.map(put).collect();
+    let (mut offsets, mut times) = (offsets.iter(), times.iter());
+    keys.hashes(|hashes| {
+        puts.clear();
+        puts.extend(hashes.iter().zip(offsets.by_ref().zip(times.by_ref())).map(
+            |(&key_hash, (physical_offset, store_timestamp_ms))| IndexPut {
+                key_hash,
+                physical_offset,
+                store_timestamp_ms,
+            },
+        ));
         let fitted = file.put_many(&puts)?;
         done += fitted;
-        if fitted < puts.len() {
-            break;
-        }
-    }
+        Ok(fitted == puts.len())
+    })?;
     Ok(done)
 }
