@@ -335,21 +335,11 @@ pub(crate) fn each_text<'py>(
     texts: &Bound<'py, PyAny>,
     mut take: impl FnMut(&str) -> PyResult<()>,
 ) -> PyResult<()> {
-    each_str(argument, texts, |text| {
-        take(text.to_str().map_err(|error| not_utf8(text.py(), argument, error))?)
-    })
-}
-
-/// Passes on a `str`, or each one of a sequence.
-#[inline]
-pub(super) fn each_str<'py>(
-    argument: &'static str,
-    texts: &Bound<'py, PyAny>,
-    mut take: impl FnMut(&Bound<'py, PyString>) -> PyResult<()>,
-) -> PyResult<()> {
+    let py = texts.py();
     let mut take = |text: &Bound<'py, PyAny>| {
         let given = text.cast::<PyString>();
-        take(given.map_err(|_| expected(argument, "str or a sequence of str", text))?)
+        let text = given.map_err(|_| expected(argument, "str or a sequence of str", text))?;
+        take(text.to_str().map_err(|error| not_utf8(py, argument, error))?)
     };
     if texts.is_instance_of::<PyString>() {
         return take(texts);

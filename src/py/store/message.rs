@@ -10,7 +10,7 @@ use super::stored::{StoredMessage, shown_body};
 use crate::error::{Error, Result};
 use crate::format::message::host::Host;
 use crate::py::arguments::type_error;
-use crate::py::fields::{self, bytes_of, each_pair, each_str, expected, with_block};
+use crate::py::fields::{self, bytes_of, each_pair, expected, with_block, wrong_type};
 use crate::py::values::getters;
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
@@ -332,12 +332,19 @@ impl MessageFields<'_> {
 }
 
 pub(super) fn key_list(given: &Bound<'_, PyAny>) -> PyResult<Vec<PyBackedStr>> {
-    let mut keys = Vec::new();
-    each_str("keys", given, |key| {
-        keys.push(fields::one_of_keys(key)?);
-        Ok(())
-    })?;
-    Ok(keys)
+    let wanted = "str or a sequence of str";
+    let text = |key: &Bound<'_, PyAny>| match key.is_instance_of::<PyString>() {
+        true => fields::one_of_keys(key),
+        false => Err(expected("keys", wanted, key)),
+    };
+    if given.is_instance_of::<PyString>() {
+        return Ok(vec![text(given)?]);
+    }
+    if let Ok(keys) = given.cast_exact::<PyTuple>() {
+        return keys.iter_borrowed().map(|key| text(&key)).collect();
+    }
+    let keys = given.try_iter().map_err(|error| wrong_type("keys", wanted, given, error))?;
+    keys.map(|key| text(&key?)).collect()
 }
 
 fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBackedStr)>> {
