@@ -51,8 +51,6 @@ class ConsumerGroup(InFlight):
     threads may use a group.
     """
 
-    __slots__ = ()
-
     @property
     def name(self) -> str:
         """Name of the group."""

@@ -84,22 +84,6 @@ class TakenQueue:
 class InFlight:
     """The queues and messages that a consumer group has now; all use is under its lock."""
 
-    __slots__ = (
-        "__weakref__",
-        "_again",
-        "_flight",
-        "_handled",
-        "_has_left",
-        "_late",
-        "_lock",
-        "_open",
-        "_places",
-        "_store",
-        "_timer",
-        "_timer_due",
-        "_turn",
-    )
-
     def __init__(self, store: Store, places: _GroupPlaces) -> None:
         self._store = store
         self._places = places
