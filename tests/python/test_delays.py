@@ -393,8 +393,8 @@ def test_a_note_that_may_not_be_durable_is_taken_back(
     calls: list[Path] = []
     write = failed._write_note
 
-    def write_and_fail(note: Path, group: str, rows: list[dict[str, Any]]) -> None:
-        write(note, group, rows)
+    def write_and_fail(note: Path, content: Any) -> None:
+        write(note, content)
         calls.append(note)
         raise OSError(errno.EIO, "Input/output error")
 

@@ -7,16 +7,15 @@ which the writer with ``delivery=True`` takes.
 
 from __future__ import annotations
 
-import base64
 import itertools
-import json
 import logging
 import os
-import re
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
 
 from mqstore import _native
 from mqstore._native import decode
@@ -31,7 +30,6 @@ from mqstore.errors import (
     StoreError,
     StoreIOError,
     StorePoisonedError,
-    expected,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +48,6 @@ _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FOLDER = "mqstore.failed"
 _LONGEST_PROPERTIES = 2**15 - 1
 _MOST_TIMES = 2**31 - 1
-_GROUP = re.compile(r"[%|\w-]{1,248}", re.ASCII)
 # Notes that wait longer are told: no writer takes them.
 _LONG_S = 60
 _NUMBERS = itertools.count()
@@ -111,6 +108,24 @@ def send_back(store: Store, group: str, failed: Sequence[Failed]) -> int:
             left = left[len(vars(error)["results"]) :]  # those are stored
     store.flush()
     return sum(message.topic != SCHEDULE_TOPIC for message in messages)
+
+
+class _Row(msgspec.Struct):
+    """A failed message in a note."""
+
+    place: tuple[int, str, int, int]
+    level: Annotated[int, msgspec.Meta(ge=0)]
+    # Retention may delete the message before a writer takes the note.
+    record: bytes = b""
+
+
+class _Note(msgspec.Struct):
+    """Failed messages of a group, as a reader leaves them."""
+
+    group: Annotated[str, msgspec.Meta(pattern=r"\A[%|a-zA-Z0-9_-]{1,248}\Z")]
+    # As they stand: each is judged by itself.
+    messages: list[Any]
+    version: int = 1
 
 
 class Appended(NamedTuple):
@@ -193,18 +208,10 @@ def _sent_back(group: str, failed: Failed, longest: int) -> Message:
 def _leave_mail(store: Store, group: str, failed: Sequence[Failed]) -> None:
     folder = Path(store.path, _FOLDER)
     note = folder / f"{time.time_ns():020}-{os.getpid()}-{next(_NUMBERS)}.json"
-    # With the record, which retention may delete before a writer takes the note.
-    rows = [
-        {
-            "place": _place(message),
-            "level": level,
-            "record": base64.b64encode(message.record).decode(),
-        }
-        for message, level in failed
-    ]
+    rows = [_Row(_place(message), level, message.record) for message, level in failed]
     try:
         _report_old_notes(folder)
-        _write_note(note, group, rows)
+        _write_note(note, _Note(group, rows))
     except OSError as error:
         with suppress(OSError):
             note.unlink(missing_ok=True)
@@ -217,9 +224,8 @@ def _leave_mail(store: Store, group: str, failed: Sequence[Failed]) -> None:
         ) from error
 
 
-def _write_note(note: Path, group: str, rows: list[dict[str, Any]]) -> None:
-    text = json.dumps({"version": 1, "group": group, "messages": rows})
-    _native._replace_file(note, text.encode())  # noqa: SLF001 - our own
+def _write_note(note: Path, content: _Note) -> None:
+    _native._replace_file(note, msgspec.json.encode(content))  # noqa: SLF001 - our own
 
 
 def _report_old_notes(folder: Path) -> None:
@@ -235,8 +241,8 @@ def _report_old_notes(folder: Path) -> None:
         )
 
 
-def _place(message: StoredMessage) -> list[object]:
-    return [message.physical_offset, message.topic, message.queue_id, message.queue_offset]
+def _place(message: StoredMessage) -> tuple[int, str, int, int]:
+    return message.physical_offset, message.topic, message.queue_id, message.queue_offset
 
 
 def take_mail(store: Store, errors: list[Exception]) -> int:
@@ -264,48 +270,38 @@ def take_mail(store: Store, errors: list[Exception]) -> int:
     return count
 
 
-def _message(store: Store, row: dict[str, Any]) -> StoredMessage:
+def _message(store: Store, row: _Row) -> StoredMessage:
     try:
-        message = store.get(row["place"][0])
-        if _place(message) == row["place"]:
+        message = store.get(row.place[0])
+        if _place(message) == row.place:
             return message
     except (LookupError, CorruptionError):
         pass  # deleted or damaged since
-    if "record" not in row:
-        raise MessageNotFoundError(f"another message or none lies at {row['place'][0]}")
-    message = decode(base64.b64decode(row["record"]))
-    if _place(message) != row["place"]:
+    if not row.record:
+        raise MessageNotFoundError(f"another message or none lies at {row.place[0]}")
+    message = decode(row.record)
+    if _place(message) != row.place:
         raise MessageNotFoundError("its record is another message's")
     return message
-
-
-def _level(given: object) -> int:
-    if not isinstance(given, int) or given < 0:
-        raise ValueError(f"level: expected 0 or more, got {given!r}")
-    return given
-
-
-def _read_note(note: Path) -> tuple[str, list[Any]]:
-    note_fields = json.loads(note.read_bytes())
-    group, rows = str(note_fields["group"]), list(note_fields["messages"])
-    if not _GROUP.fullmatch(group):
-        raise ValueError(expected("group", "a group's name", repr(group)))
-    return group, rows
 
 
 def _take(store: Store, note: Path) -> int:
     failed, places = [], []
     try:
-        group, rows = _read_note(note)
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        content = msgspec.json.decode(note.read_bytes(), type=_Note)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _LOG.error("%s: no note of failed messages: %s; kept as .bad", note, error)
         note.rename(note.with_suffix(".bad"))
         return 0
+    rows, group = content.messages, content.group
     for place, row in enumerate(rows):
         try:
-            failed.append(Failed(_message(store, row), _level(row["level"])))
+            known = msgspec.convert(row, _Row)
+            failed.append(Failed(_message(store, known), known.level))
             places.append(place)
-        except (LookupError, TypeError, ValueError, ArithmeticError, CorruptionError) as error:
+        except (
+            msgspec.ValidationError, LookupError, ValueError, ArithmeticError, CorruptionError
+        ) as error:  # fmt: skip
             shown = row.get("place", row) if isinstance(row, dict) else row
             _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, error)
     # First, so that a folder that others own cannot give the same messages again and again.
@@ -318,8 +314,8 @@ def _take(store: Store, note: Path) -> int:
     kept = set(range(len(rows))).difference(places[: done.settled])
     kept.update(places[index] for index, _ in done.refused)
     if done.error is not None:
-        left = [rows[place] for place in sorted(kept)]
-        _write_note(note, group, left)
+        content.messages = [rows[place] for place in sorted(kept)]
+        _write_note(note, content)
         raise done.error
     if kept:
         note.rename(note.with_suffix(".bad"))
