@@ -100,14 +100,7 @@ def _body_fields(message: StoredMessage, form: BodyForm, decode: Decode) -> dict
         return {"body_error": failure, "raw_body_base64": _base64(body)}
     if form == "hex":
         return {"body_hex": body.hex()}
-    if form == "json":
-        try:
-            # Taken over as it stands, so that numbers keep their digits; in one line.
-            msgspec.json.decode(body)
-            return {"body_json": msgspec.Raw(msgspec.json.format(body, indent=-1))}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-    found = None if decode is None else packed(body, form, decode)
+    found = packed(body, form, decode)
     if found is not None:
         return {f"body_{form}": msgspec.Raw(found)}
     try:
@@ -149,11 +142,11 @@ def _base64(data: bytes) -> str:
 
 def _as_json(body: bytes) -> bytes | None:
     try:
-        packed = msgspec.json.format(body, indent=-1)
-        packed.decode()
+        msgspec.json.decode(body)
+        # Taken over as it stands, so that numbers keep their digits.
+        return msgspec.json.format(body, indent=-1)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return packed
 
 
 def _encoded(value: object) -> bytes | None:
