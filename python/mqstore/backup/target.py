@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import stat
-import threading
 import time
 import uuid
 from functools import cached_property, partial
@@ -28,7 +27,7 @@ from mqstore.errors import (
     wrong_setting,
 )
 from mqstore.files.durable import new_file, sync_up
-from mqstore.files.remote import IoCounts, _ObstoreObjects
+from mqstore.files.remote import Counted, _ObstoreObjects
 from mqstore.files.remote_path import objects_of
 from mqstore.store import has_scheme
 
@@ -52,16 +51,15 @@ _MISSING = FileNotFoundError, NotADirectoryError
 _P = TypeVar("_P")
 
 
-class _Folder:
+class _Folder(Counted):
     """Files of a folder of this machine, by names with ``/`` between their parts.
 
     What is asked of several objects is asked of each: a ``_Bucket`` does that otherwise.
     """
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self.url = url
-        self.counts = IoCounts(0, 0)
-        self._lock = threading.Lock()
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
         """Content of objects; ``None`` for one that is missing."""
@@ -133,11 +131,6 @@ class _Folder:
         found = self.times([name])[0]
         self.remove([name])
         return time.time() if found is None else found
-
-    def _count(self, requests: int, received: int = 0) -> None:
-        with self._lock:
-            known = self.counts
-            self.counts = IoCounts(known.requests + requests, known.bytes + received)
 
     @cached_property
     def _root(self) -> Path:

@@ -112,6 +112,23 @@ class IoCounts(NamedTuple):
     bytes: int
 
 
+class Counted:
+    """Counts requests and bytes, from any number of threads.
+
+    Attributes:
+        counts: Requests and bytes so far.
+    """
+
+    def __init__(self) -> None:
+        self.counts = IoCounts(0, 0)
+        self._lock = threading.Lock()
+
+    def _count(self, requests: int, received: int = 0) -> None:
+        with self._lock:
+            known = self.counts
+            self.counts = IoCounts(known.requests + requests, known.bytes + received)
+
+
 class _RefusedError(Exception):
     """A request that is not repeated: its meaning, the status, and advice."""
 
@@ -120,7 +137,7 @@ class _RefusedError(Exception):
         self.status = status
 
 
-class _Objects:
+class _Objects(Counted):
     """The objects below a prefix.
 
     Attributes:
@@ -131,11 +148,10 @@ class _Objects:
     """
 
     def __init__(self, url: str, prefix: str, secrets: Iterable[str]) -> None:
+        super().__init__()
         self.url = url
         self._prefix = prefix.strip("/")
         self._secrets = sorted({text for text in secrets if len(text) > 3}, key=len, reverse=True)
-        self._lock = threading.Lock()
-        self._counts = IoCounts(0, 0)
         self.cache: ObjectCache | None = None
         self._walked = WalkedObjects()
         self.failed: tuple[int, StoreIOError | None] = (0, None)
@@ -145,16 +161,6 @@ class _Objects:
         # When each was begun, and its request.
         self._ahead: dict[tuple[State, tuple[int, int]], tuple[float, Future[Buffer]]] = {}
         self._asked: set[tuple[State, tuple[int, int]]] = set()
-
-    @property
-    def counts(self) -> IoCounts:
-        """Requests and bytes so far."""
-        return self._counts
-
-    def _count(self, requests: int, received: int = 0) -> None:
-        with self._lock:
-            known = self._counts
-            self._counts = IoCounts(known.requests + requests, known.bytes + received)
 
     def list(self) -> _Listed:
         """Returns each object below the prefix: its name there, length, ETag and time in ms."""
