@@ -29,7 +29,7 @@ from mqstore._settings import (
     read,
     unknown,
 )
-from mqstore.errors import ConfigError, StoreIOError, expected
+from mqstore.errors import ConfigError, expected, io_errors
 
 __all__ = ["ConfigLike", "ConfigWarning", "StoreConfig", "load_config"]
 
@@ -426,10 +426,8 @@ def broker_conf_lines(path: str | os.PathLike[str]) -> dict[str, tuple[int, str]
     import javaproperties  # 48 ms that only this needs
 
     file = os.fspath(path)
-    try:
+    with io_errors("read", file):
         text = Path(file).read_bytes()
-    except OSError as error:
-        raise StoreIOError(f"read {file}: {error.strerror}", error.errno, file, "read") from error
     found: dict[str, tuple[int, str]] = {}
     number = 1
     try:

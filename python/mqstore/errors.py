@@ -332,6 +332,18 @@ def damaged(
     return CorruptionError(text, place, offset, kind, wanted, str(found))
 
 
+@contextlib.contextmanager
+def io_errors(op: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raises an error of the operating system as a ``StoreIOError``."""
+    try:
+        yield
+    except StoreIOError:
+        raise
+    except OSError as error:
+        place = os.fspath(path)
+        raise StoreIOError(f"{op} {place}: {error.strerror}", error.errno, place, op) from error
+
+
 def expect(argument: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
     """Refuses a value of another type.
 

@@ -17,8 +17,14 @@ from mqstore._names import listed, missing_topics
 from mqstore.backup.moment import SETTINGS, BackupFiles, files_at
 from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
-from mqstore.backup.target import existing, io_errors, make_root, target_of
-from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, StoreLockedError
+from mqstore.backup.target import existing, make_root, target_of
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    MessageNotFoundError,
+    StoreLockedError,
+    io_errors,
+)
 from mqstore.files.durable import sync, sync_up
 from mqstore.results import Finding, _Report
 from mqstore.store import has_scheme

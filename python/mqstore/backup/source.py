@@ -13,8 +13,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Self
 
-from mqstore.backup.target import io_errors
-from mqstore.errors import StoreError
+from mqstore.errors import StoreError, io_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -23,6 +23,7 @@ from mqstore.errors import (
     NotAStoreError,
     StoreIOError,
     UnsupportedError,
+    io_errors,
     needs,
     wrong_setting,
 )
@@ -32,7 +33,7 @@ from mqstore.files.remote_path import objects_of
 from mqstore.store import has_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 FORMAT = "mqstore-backup.json"
@@ -212,18 +213,6 @@ def make_root(folder: Path) -> None:
     above = next(one for one in (folder, *folder.parents) if one.exists())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     sync_up(folder, above)
-
-
-@contextlib.contextmanager
-def io_errors(op: str, path: Path) -> Iterator[None]:
-    """Raises an error of the operating system as a ``StoreIOError``."""
-    try:
-        yield
-    except StoreIOError:
-        raise
-    except OSError as error:
-        text = f"{op} {path}: {error.strerror}"
-        raise StoreIOError(text, error.errno, str(path), op) from error
 
 
 def _refuse(error: OSError) -> None:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 from mqstore._names import missing_keys, missing_topics, nearest, table_names
-from mqstore.errors import ConfigError, MessageNotFoundError, StoreIOError, expected
+from mqstore.errors import ConfigError, MessageNotFoundError, expected, io_errors
 from mqstore.results.documents import body_of
 
 if TYPE_CHECKING:
@@ -260,13 +260,10 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, object]:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - of str and PathLike
+        with io_errors("open", path), open(path, "rb") as file:  # noqa: PTH123 - of str and PathLike
             return tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"redact: {os.fspath(path)}: {error}", "redact") from None
-    except OSError as error:
-        text = f"open {os.fspath(path)}: {error.strerror}"
-        raise StoreIOError(text, error.errno, os.fspath(path), "open") from None
 
 
 def _rule(given: object, place: str) -> Rule:
