@@ -13,9 +13,10 @@ import pytest
 import mqstore
 from helpers.golden import Case, case_names
 from mqstore._native import _Requests
+from mqstore.files.pace import Pace
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import ACTIONS, ReplayFailure, read_failures, write_failures
-from mqstore.replaying.run import Pace, kind_of
+from mqstore.replaying.run import kind_of
 from mqstore.replaying.selection import Chosen, NotSent, Selection, Selector
 from mqstore.replaying.sender import Failed, Target
 

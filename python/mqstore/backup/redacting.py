@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mqstore import Store, StoredMessage
     from mqstore.backup.snapshot import Snapshot
-    from mqstore.backup.source import Pace
+    from mqstore.files.pace import Pace
 
 
 _BLANK = bytes.fromhex("cbd43194")

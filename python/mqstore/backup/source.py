@@ -9,11 +9,11 @@ import contextlib
 import errno
 import os
 import struct
-import time
 import zlib
 from typing import TYPE_CHECKING, Self
 
 from mqstore.errors import StoreError, io_errors
+from mqstore.files.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,24 +30,6 @@ _ENTRIES = 200
 HEADER_BYTES, ENTRY_BYTES = _HEADER.size, _ENTRY.size
 
 
-class Pace:
-    """Keeps reading below a number of bytes a second."""
-
-    def __init__(self, bytes_per_s: int | None) -> None:
-        if bytes_per_s is not None and bytes_per_s <= 0:
-            raise ValueError(f"bytes_per_s: expected more than 0, got {bytes_per_s}")
-        self._bytes_per_s = bytes_per_s
-        self._free_at = 0.0
-
-    def wait(self, count: int) -> None:
-        """Waits until so many bytes may be read."""
-        if self._bytes_per_s is None:
-            return
-        now = time.monotonic()
-        time.sleep(max(0.0, self._free_at - now))
-        self._free_at = max(now, self._free_at) + count / self._bytes_per_s
-
-
 class SourceFile:
     """A file of a store; its path may be removed meanwhile."""
 
@@ -60,7 +42,7 @@ class SourceFile:
         except OSError:  # another user's file has an access time
             with io_errors("open", path):
                 self._file = os.open(path, flags)
-        self.path, self._pace = path, pace or Pace(None)
+        self.path, self._pace = path, pace or Pace(None, None)
         self.length = os.fstat(self._file).st_size
         self._advise(0, 0, "POSIX_FADV_RANDOM")
 

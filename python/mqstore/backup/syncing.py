@@ -49,7 +49,6 @@ from mqstore.backup.source import (
     ENTRY_BYTES,
     HEADER_BYTES,
     PIECE,
-    Pace,
     SourceFile,
     cut_entries,
     cut_header,
@@ -66,6 +65,7 @@ from mqstore.errors import (
     wrong_setting,
 )
 from mqstore.files.layout import log_folders, log_paths, numbered
+from mqstore.files.pace import Pace
 from mqstore.results import _Report
 from mqstore.store import has_scheme, settings_of
 
@@ -172,12 +172,15 @@ def sync(
         raise wrong_setting("compress", "zstd", repr(compress))
     if redact not in {None, "bodies"}:
         raise wrong_setting("redact", "bodies", repr(redact))
+    if bytes_per_s is not None and bytes_per_s <= 0:
+        raise ValueError(f"bytes_per_s: expected more than 0, got {bytes_per_s}")
+    pace = Pace(None, bytes_per_s)
     packed(b"", compress)  # a package that is missing is named before anything is written
     to, began_s = target_of(target, storage_options), time.monotonic()
     for _ in range(5):
         objects = ObjectWriter(to, began_s, verify=verify, compress=compress)
         with contextlib.ExitStack() as opened:
-            given = verify, redact, new_timeline, Pace(bytes_per_s), opened
+            given = verify, redact, new_timeline, pace, opened
             report = _Sync(Path(path), to, config, objects, *given).run()
         if report is not None:
             return report

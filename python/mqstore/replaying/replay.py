@@ -23,9 +23,10 @@ import mqstore
 from mqstore._names import broker_of
 from mqstore.errors import StoreError, wrong_setting
 from mqstore.exchange.matching import DROPPED, OF_DEAD_LETTERS
+from mqstore.files.pace import Pace
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import FirstMessage, ReplayReport, ReplayTopic, read_failures
-from mqstore.replaying.run import Pace, Run, Ways, Work
+from mqstore.replaying.run import Run, Ways, Work
 from mqstore.replaying.selection import REFUSED, Selection, Selector
 from mqstore.replaying.sender import Sender, Target
 from mqstore.store import connect, is_remote

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mqstore import Message, StoredMessage
+    from mqstore.files.pace import Pace
     from mqstore.replaying.journal import Journal
     from mqstore.replaying.selection import Selector
 
@@ -72,25 +73,6 @@ def kind_of(answer: Failed) -> FailureKind:
     if answer.kind.startswith("Remoting"):
         return "unreachable"
     return _CODES.get(answer.code, "broker-error")
-
-
-class Pace:
-    """Messages and bytes in a second, evenly."""
-
-    def __init__(self, messages_per_s: float | None, bytes_per_s: float | None) -> None:
-        self._cost_s = 1 / messages_per_s if messages_per_s else 0.0
-        self._byte_cost_s = 1 / bytes_per_s if bytes_per_s else 0.0
-        self._due_s = 0.0
-        self.is_free = not (messages_per_s or bytes_per_s)
-
-    def wait_s(self) -> float:
-        """Seconds until the next message may be sent."""
-        return self._due_s - time.monotonic() if self._due_s else 0.0
-
-    def take(self, size: int) -> None:
-        """Counts a message of so many bytes."""
-        if cost_s := self._cost_s + size * self._byte_cost_s:
-            self._due_s = max(self._due_s, time.monotonic() - 0.1) + cost_s
 
 
 @dataclass(slots=True, kw_only=True)
