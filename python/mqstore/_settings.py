@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 import msgspec
 
 from mqstore._native import _setting_refusal, _settings
-from mqstore.errors import ConfigError, expected, wrong_setting
+from mqstore.errors import wrong_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,7 +87,7 @@ def read(name: str, value: object) -> object:
         try:
             return msgspec.convert(value.strip(), setting.type, strict=False)
         except msgspec.ValidationError:
-            raise ConfigError(_must_be(name, _type_name(setting), value), name) from None
+            raise wrong_setting(name, _type_name(setting), repr(value)) from None
     return value
 
 
@@ -100,10 +100,10 @@ def duration(name: str, value: timedelta) -> int:
     setting = SETTINGS[name]
     unit = _SPANS.get(setting.unit) if isinstance(setting, Number) else None
     if unit is None:
-        raise ConfigError(_must_be(name, _type_name(setting), value), name)
+        raise wrong_setting(name, _type_name(setting), repr(value))
     whole, rest = divmod(value, unit)
     if rest:
-        raise ConfigError(_must_be(name, f"whole {setting.unit}", value), name)  # type: ignore[union-attr] # a Number
+        raise wrong_setting(name, f"whole {setting.unit}", repr(value))  # type: ignore[union-attr] # a Number
     return whole
 
 
@@ -116,10 +116,10 @@ def check(name: str, value: object) -> None:
     setting = SETTINGS[name]
     # A bool is an int to Python, and not to a setting.
     if not isinstance(value, setting.type) or (setting.type is int and isinstance(value, bool)):
-        raise ConfigError(_must_be(name, _type_name(setting), value), name)
+        raise wrong_setting(name, _type_name(setting), repr(value))
     expected = _setting_refusal(name, str(value))
     if expected is not None:
-        raise ConfigError(_must_be(name, expected, value), name)
+        raise wrong_setting(name, expected, repr(value))
 
 
 def check_index_file(slots: int | None, entries: int | None) -> None:
@@ -154,10 +154,6 @@ def _type_name(setting: Setting) -> str:
     if isinstance(setting, Number) and setting.unit in _SPANS:
         return f"a whole number of {setting.unit} or a timedelta"
     return setting.type_name
-
-
-def _must_be(name: str, what: str, value: object) -> str:
-    return expected(name, what, repr(value))
 
 
 def unknown(name: str) -> str:
