@@ -19,11 +19,11 @@ from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
 from mqstore.backup.target import existing, make_root, target_of
 from mqstore.errors import (
-    ConfigError,
     CorruptionError,
     MessageNotFoundError,
     StoreLockedError,
     io_errors,
+    wrong_setting,
 )
 from mqstore.files.durable import sync, sync_up
 from mqstore.results import Finding, _Report
@@ -200,8 +200,8 @@ def _begin(out: Path, plan: dict[str, object]) -> set[str]:
         first, *names = (out / _JOURNAL).read_text("utf-8").split("\n")
         if first == json.dumps(plan):
             return set(names[:-1])  # the last line may have been cut
-    text = f"path: expected an empty folder, got {out} with {len(there)} entries"
-    raise ConfigError(f"{text}; nothing was written: take another folder, or empty it", "path")
+    advice = "nothing was written: take another folder, or empty it"
+    raise wrong_setting("path", "an empty folder", f"{out} with {len(there)} entries", advice)
 
 
 def _write(

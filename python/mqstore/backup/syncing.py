@@ -433,11 +433,10 @@ class _Sync:
         if not known or begin >= was or begin == end:
             if self._new_timeline:
                 return begin
-            text = f"expected the backup's log, which ends at {was}, got one from {begin} to {end}"
-            raise ConfigError(
-                f"path: {text}; nothing was copied: mount the right store, or begin a new timeline "
-                "with --new-timeline (new_timeline=True)", "path",
-            )  # fmt: skip
+            wanted, there = f"the backup's log, which ends at {was}", f"one from {begin} to {end}"
+            advice = "mount the right store, or begin a new timeline with --new-timeline"
+            advice = f"nothing was copied: {advice} (new_timeline=True)"
+            raise wrong_setting("path", wanted, there, advice)
         if last in paths and end >= was:
             with self._open(paths[last]) as file:
                 if _is_grown(file, known[last]):
