@@ -32,6 +32,7 @@ OnLoss: TypeAlias = Literal["warn", "error"]
 # A message with its queue and span, and the next place to read.
 Found: TypeAlias = "tuple[QueueKey, StoredMessage, Span, int]"
 
+_LOG = logging.getLogger("mqstore")
 # Acknowledged places are committed after this time.
 _COMMIT_S = 1.0
 # A commit by time that failed is tried again after this time.
@@ -138,9 +139,7 @@ class InFlight:
         hint = nearest(topic, self._store.topics())
         if hint:
             text = "group %s: no topic %r in %s yet%s"
-            logging.getLogger("mqstore").warning(
-                text, self._places.name, topic, self._store.path, hint
-            )
+            _LOG.warning(text, self._places.name, topic, self._store.path, hint)
 
     def _next_of(self, key: QueueKey, max_messages: int, asked: Asked) -> list[Found]:
         """``_next`` for one queue."""
@@ -200,7 +199,7 @@ class InFlight:
         if on_loss == "error":
             advice = 'nothing was taken: seek to a later place, or go on with on_loss="warn"'
             raise OffsetOutOfRangeError(f"{text}; {advice}", place, *self._bounds(*key))
-        logging.getLogger("mqstore").warning("%s", text)
+        _LOG.warning("%s", text)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """First queue offset and end of a queue; of a missing one 0."""
@@ -394,7 +393,7 @@ class InFlight:
         except StoreClosedError:
             return
         except StoreError:
-            logging.getLogger("mqstore").exception("group %s", self._places.name)
+            _LOG.exception("group %s", self._places.name)
             with self._lock:
                 self._wake_at(time.monotonic() + _AGAIN_S)
 
