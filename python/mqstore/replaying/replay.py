@@ -26,7 +26,7 @@ from mqstore.exchange.matching import DROPPED, OF_DEAD_LETTERS
 from mqstore.files.pace import Pace
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import FirstMessage, ReplayReport, ReplayTopic, read_failures
-from mqstore.replaying.run import Run, Ways, Work
+from mqstore.replaying.run import Run, Work
 from mqstore.replaying.selection import REFUSED, Selection, Selector
 from mqstore.replaying.sender import Sender, Target
 from mqstore.store import connect, is_remote
@@ -403,8 +403,7 @@ class Replay:
         given = self._given
         with ExitStack() as stack:
             sender = stack.enter_context(closing(self._sender()))
-            ways = Ways(**self._arguments_of(Ways))
-            run = Run(sender, journal, Pace(given.rate, given.bytes_rate), ways)
+            run = Run(sender, Pace(given.rate, given.bytes_rate), work)
             stack.enter_context(_interrupts(run))
             began = time.monotonic()
             try:

@@ -33,8 +33,6 @@ _MOST_UNCOUNTED = 16 * _MOST_IN_FLIGHT
 _SLOW_S = 0.1
 _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
-# Failures of one message, which the others do not wait for in their order; as in Java.
-_OF_ONE = ("empty-body", "refused")
 # RocketMQ's codes, and those of our client, by their meaning.
 _MEANINGS: dict[FailureKind, tuple[int, ...]] = {
     "flow-control": (2, 215),
@@ -75,23 +73,13 @@ def kind_of(answer: Failed) -> FailureKind:
     return _CODES.get(answer.code, "broker-error")
 
 
-@dataclass(slots=True, kw_only=True)
-class Ways:
-    """How messages are changed and sent: arguments of ``mqstore.replay``."""
-
-    properties: Mapping[str, str] | None = None
-    on_failure: str = "stop"
-    ordered: bool = False
-    batch: int = 32
-
-
 class Run:
     """Messages on their way to the cluster."""
 
-    def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
-        self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
-        self._added = property_block(ways.properties or {})
-        self._window = window_of(ways.batch)
+    def __init__(self, sender: Sender, pace: Pace, work: Work) -> None:
+        self._sender, self._journal, self._pace, self._work = sender, work.journal, pace, work
+        self._added = property_block(work.properties or {})
+        self._window = window_of(work.batch)
         self._waiting: dict[int, Chosen] = {}
         self._order: deque[Chosen] = deque()
         self._answered: list[Chosen] = []
@@ -234,10 +222,11 @@ class Run:
                 self._answered.append(chosen)
 
     def _reason_to_stop(self, kind: FailureKind, answer: str) -> str | None:
-        if self._ways.ordered and kind not in _OF_ONE:
+        # Others do not wait for one that fails by itself; as in Java.
+        if self._work.ordered and ACTIONS[kind] != "skip":
             return f"{kind}, and others must not overtake it: {answer}"
         # The client ends by itself where its messages become dead letters.
-        if kind == "dead-letter" or self._ways.on_failure == "stop":
+        if kind == "dead-letter" or self._work.on_failure == "stop":
             if ACTIONS[kind] == "stop":
                 return f"{kind}: {answer}"
             if self._in_a_row >= _MOST_IN_A_ROW:
@@ -309,7 +298,7 @@ def property_block(pairs: Mapping[str, str]) -> bytes:
 
 @dataclass(kw_only=True)
 class Work:
-    """The records that a run sends.
+    """The records that a run sends, and how: most are arguments of ``mqstore.replay``.
 
     Attributes:
         failed: Message ids of a report of failures, by physical offset and place in the batch.
@@ -325,6 +314,9 @@ class Work:
     to_topic: str | None
     transform: Transform | None
     progress: Callable[[int, int], object] | None
+    properties: Mapping[str, str] | None
+    on_failure: str
+    batch: int
     refusals: dict[str, ReplayRefusal] = field(default_factory=dict)
     mended: list[int] = field(default_factory=list)
 
