@@ -25,5 +25,6 @@ class Pace:
 
     def wait(self, size: int) -> None:
         """Waits until so many bytes may be read, and counts them."""
-        time.sleep(max(0.0, self.wait_s()))
+        if (wait_s := self.wait_s()) > 0:
+            time.sleep(wait_s)
         self.take(size)
