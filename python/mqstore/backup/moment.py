@@ -250,7 +250,6 @@ class BackupFiles:
         self, target: Target, loaded: Loaded, cut: int | None = None, before: Loaded | None = None
     ) -> None:
         self.url = target.url
-        self.cache = None
         self.failed: tuple[int, StoreError | None] = (0, None)
         self.cut = cut
         self.loaded = loaded
