@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -341,8 +342,12 @@ def test_the_pace_is_even() -> None:
     assert 0.3 < pace.wait_s() <= 0.5
     pace.take(1 << 20)
     assert 1.3 < pace.wait_s() <= 1.51
+    reads, began_s = Pace(None, 1 << 20), time.monotonic()
+    for _ in range(3):
+        reads.wait(1 << 18)
+    assert time.monotonic() - began_s > 0.3
     free = Pace(None, None)
-    free.take(1 << 30)
+    free.wait(1 << 30)
     assert free.wait_s() <= 0
 
 
