@@ -105,8 +105,6 @@ class ObjectCache:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 _write(file, length, fetch)
-                file.flush()
-                os.fsync(file.fileno())
             Path(name).replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -171,7 +169,7 @@ def _parts_of(length: int) -> list[tuple[int, int]]:
 
 
 def _write(file: BinaryIO, length: int, fetch: Fetch) -> None:
-    """Writes a whole object; pieces of zeros become holes."""
+    """Writes a whole object, durably; pieces of zeros become holes."""
     parts = _parts_of(length)
     for at in range(0, len(parts), _AT_ONCE):
         for piece in fetch(parts[at : at + _AT_ONCE]):
@@ -181,6 +179,8 @@ def _write(file: BinaryIO, length: int, fetch: Fetch) -> None:
             else:
                 file.write(piece)
     file.truncate(length)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def whole_copy(
@@ -223,8 +223,6 @@ def whole_copy(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:
                     _write(file, size, functools.partial(fetch, known))
-                    file.flush()
-                    os.fsync(file.fileno())
             for above, _, _ in os.walk(partial):
                 sync(Path(above))
             with contextlib.suppress(OSError):
