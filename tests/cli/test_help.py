@@ -55,6 +55,16 @@ def test_help_ends_with_two_examples_that_parse(run, name):
             _make_context(found, words[2:])
 
 
+def test_help_without_docstrings_has_no_empty_part(monkeypatch):
+    found = command.get_command(None, "cat")
+    monkeypatch.setattr(found, "help", None)
+    monkeypatch.setattr(found, "epilog", None)
+    monkeypatch.setattr(found, "params", [])
+    again = command.get_command(None, "cat")
+    assert again is found
+    assert "Examples" not in found.get_help(click.Context(found))
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [

@@ -91,7 +91,9 @@ class _Commands(click.Group):
             # Its examples stand below its options.
             text = inspect.cleandoc(found.help or "")
             found.help, _, examples = text.partition("\n\nExamples:\n")
-            found.epilog = f"\b\nExamples:\n{textwrap.indent(textwrap.dedent(examples), '  ')}"
+            examples = textwrap.indent(textwrap.dedent(examples), "  ")
+            # `python -OO` drops docstrings.
+            found.epilog = examples and f"\b\nExamples:\n{examples}"
         return found
 
     def resolve_command(
