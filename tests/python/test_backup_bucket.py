@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 import mqstore
 from helpers.stores import log_bytes
@@ -51,3 +54,32 @@ def test_a_bucket_is_a_target(s3: Bucket, tmp_path: Path, usual: Path) -> None:
     plan = mqstore.prune(target, keep=timedelta(0), storage_options=options)
     assert plan.kept == (report.snapshot,)
     assert mqstore.snapshots(target, storage_options=options)[0].id == report.snapshot
+
+
+@pytest.mark.parametrize("is_url", [True, False])
+def test_spark_connects_to_a_backup_once_for_each_plan(
+    s3: Bucket, tmp_path: Path, usual: Path, is_url: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mqstore.spark.stores")
+    from mqstore.spark import roots
+    from mqstore.spark.options import ReadOptions
+
+    path = f"s3://{s3.name}/planned" if is_url else str(tmp_path / "backup")
+    options = ReadOptions.parse({"path": path})
+    if is_url:
+        options = dataclasses.replace(options, storage_options=s3.options)
+    mqstore.sync(usual, path, storage_options=options.storage_options)
+    calls: list[Any] = []
+    connect = roots.connect
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return connect(*given)
+
+    monkeypatch.setattr(roots, "connect", counted)
+    roots.CONNECTED.clear()
+    for plans in (1, 2):
+        kept = roots.kept_path(options, path)
+        with mqstore.open(options.root(kept)) as read:
+            assert next(iter(read.scan())) is not None
+        assert len(calls) == plans

@@ -43,12 +43,17 @@ def kept_path(options: ReadOptions, path: str) -> str:
     if _is_plain(options, path):
         return path
     is_url = has_scheme(path) and not _moment(options, path)
+    before = CONNECTED.get(_key(options, path))
     root = _connected(options, path) if is_url else _connect(options, path)
-    if is_url and snapshot_of(root) is not None:
+    if before is not None and before[1] is root and snapshot_of(root) is not None:
         root = _connect(options, path)  # a newer one may be there
     snapshot, cut = snapshot_of(root), getattr(getattr(root, "_objects", None), "cut", None)
     # A part of a snapshot stays the same by its time.
-    return path if snapshot is None or cut is not None else KeptPath(path, snapshot)
+    if snapshot is None or cut is not None:
+        return path
+    kept = KeptPath(path, snapshot)
+    _keep(options, kept, root)
+    return kept
 
 
 def root_at(options: ReadOptions, store: str, path: str | None = None) -> str | RemotePath:
@@ -88,14 +93,22 @@ def _connect(options: ReadOptions, store: str) -> RemotePath | str:
 
 def _connected(options: ReadOptions, store: str) -> RemotePath | str:
     """A store that this process may know; workers are processes of their own."""
-    key = str(store), json.dumps(options.storage_options, sort_keys=True)
-    moment = _moment(options, store)
-    known = CONNECTED.get(key)
-    if known is None or known[0] != moment:
-        if len(CONNECTED) >= _MOST_CONNECTED:
-            CONNECTED.clear()
-        CONNECTED[key] = known = moment, _connect(options, store)
-    return known[1]
+    known = CONNECTED.get(_key(options, store))
+    if known is not None and known[0] == _moment(options, store):
+        return known[1]
+    root = _connect(options, store)
+    _keep(options, store, root)
+    return root
+
+
+def _keep(options: ReadOptions, store: str, root: RemotePath | str) -> None:
+    if len(CONNECTED) >= _MOST_CONNECTED:
+        CONNECTED.clear()
+    CONNECTED[_key(options, store)] = _moment(options, store), root
+
+
+def _key(options: ReadOptions, store: str) -> tuple[str, str]:
+    return str(store), json.dumps(options.storage_options, sort_keys=True)
 
 
 def snapshot_of(root: object) -> str | None:
