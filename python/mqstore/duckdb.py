@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, Unpack
 
 import mqstore
-from mqstore.errors import needs
+from mqstore.errors import checked, needs
 from mqstore.exchange.narrowing import narrowed, tightened
 
 with needs("duckdb", "mqstore.duckdb"):
@@ -37,6 +37,7 @@ _OPS = {
 }
 
 
+@checked
 def relation(
     path: str | os.PathLike[str],
     *,

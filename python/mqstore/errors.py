@@ -26,8 +26,12 @@ from __future__ import annotations
 
 import contextlib
 import errno as _errno
+import functools
 import os
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mqstore.status import PutStatus
 
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from mqstore._native import AppendResult
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 __all__ = [
     "ConfigError",
@@ -301,6 +308,29 @@ class UnsupportedError(StoreError, NotImplementedError):
         self.path = path
 
 
+# The types of arguments, and the names that have them in the whole package.
+_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "path": ((str, os.PathLike), "str or os.PathLike"),
+    "text": (str, "str"),
+    "texts": (Iterable, "str or a sequence of str"),
+    "call": (Callable, "a function"),
+    "options": (Mapping, "a mapping"),
+    "flag": (bool, "bool"),
+    "number": (int, "int"),
+    "duration": (timedelta, "timedelta"),
+}
+_KINDS = {
+    "path": "path target out source a b out_html cache_dir only_backed_up spill",
+    "text": "tags snapshot group topic key id to",
+    "texts": "topics keys",
+    "call": "progress",
+    "options": "storage_options",
+    "flag": "dry_run allow_empty renumber overwrite drop_beyond new_timeline allow_files verify",
+    "number": "keep_hourly to_offset bytes_per_s threads memory_bytes queue_id queue_offset",
+    "duration": "keep",
+}
+
+
 def expected_got(wanted: str, got: object, advice: str = "") -> str:
     """The form of all errors about an argument, behind its name."""
     return f"expected {wanted}, got {got}{advice and '; '}{advice}"
@@ -352,6 +382,58 @@ def expect(argument: str, value: object, kind: type | tuple[type, ...], wanted: 
     """
     if not (hasattr(value, "__index__") if kind is int else isinstance(value, kind)):
         raise TypeError(expected(argument, wanted, type(value).__name__))
+
+
+def check_path(name: str, path: Any) -> None:  # noqa: ANN401
+    """Refuses a path that the system cannot name.
+
+    Raises:
+        ConfigError: It names the argument.
+    """
+    with contextlib.suppress(UnicodeEncodeError):
+        if b"\0" not in os.fsencode(path):
+            return
+    raise wrong_setting(name, "a path that the system can name", repr(path))
+
+
+def check_argument(name: str, value: object) -> None:
+    """Refuses what no argument of this name can be, in each function of the package.
+
+    Raises:
+        TypeError: A value of another type.
+        ConfigError: A text that UTF-8 cannot hold, a path that the system cannot name.
+    """
+    kind = next((kind for kind, names in _KINDS.items() if name in names.split()), None)
+    if kind is None:
+        return
+    kinds, wanted = _TYPES[kind]
+    expect(name, value, kinds, wanted)
+    if kind == "path":
+        check_path(name, value)
+    elif kind in ("text", "texts"):
+        # An iterator can be read once only.
+        texts = (value,) if isinstance(value, str) else value
+        for text in texts if isinstance(texts, Collection) else ():
+            expect(name, text, str, wanted)
+            if re.search("[\ud800-\udfff]", text):
+                raise wrong_setting(name, "UTF-8 text", repr(text))
+
+
+def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A function of the package that has its arguments checked by their names first."""
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    ends = zip(names[code.co_argcount - 1 :: -1], (function.__defaults__ or ())[::-1], strict=False)
+    defaults = {**dict(ends), **(function.__kwdefaults__ or {})}
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if value is not None or defaults.get(name, ...) is not None:
+                check_argument(name, value)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def unexpected(function: str, name: object) -> TypeError:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Unpack
 
 import mqstore
-from mqstore.errors import needs
+from mqstore.errors import checked, needs
 from mqstore.exchange.narrowing import narrowed, tightened
 
 with needs("polars", "mqstore.polars"):
@@ -30,6 +30,7 @@ _BATCH_ROWS = 8192
 _FLIPPED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 
 
+@checked
 def scan(
     path: str | os.PathLike[str],
     *,

@@ -18,6 +18,8 @@ from mqstore.errors import (
     CorruptionError,
     StoreLockedError,
     StoreReadOnlyError,
+    check_argument,
+    check_path,
     expect,
 )
 
@@ -220,8 +222,12 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         ...     store.append("orders", b"one", keys="o-1").queue_offset
         0
     """
-    expect("path", path, (str, bytes, os.PathLike), "str or os.PathLike")
+    check_argument("path", path)
     expect("mode", mode, str, "str")
+    given = {"storage_options": storage_options, "cache_dir": cache_dir, "snapshot": snapshot}
+    for name, value in given.items():
+        if value is not None:
+            check_argument(name, value)
     settings = settings_of(config)
     if mode != "r":
         local(path if storage is None else f"storage://{path!s}", f'mode "{mode}"')
@@ -424,6 +430,8 @@ def settings_of(config: ConfigLike) -> dict[str, bool | int | str]:
         return {}
     from mqstore.config import load_config  # 20 ms that a plain open need not spend
 
+    if isinstance(config, str | os.PathLike):
+        check_path("config", config)
     return load_config(config).given()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -142,3 +143,64 @@ def test_whatever_counts_as_an_int_is_taken(store) -> None:
     assert len(store.topic("t").latest(True)) == 1
     with pytest.raises(TypeError, match="n: expected int, got float"):
         store.topic("t").latest(1.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda s: mqstore.prune(s, keep=5), "keep: expected timedelta, got int"),
+        (lambda s: mqstore.prune(s, keep=None), "keep: expected timedelta, got NoneType"),
+        (
+            lambda s: mqstore.prune(s, keep=timedelta(1), keep_hourly="a"),
+            "keep_hourly: expected int, got str",
+        ),
+        (
+            lambda s: mqstore.prune(s, keep=timedelta(1), dry_run=None),
+            "dry_run: expected bool, got NoneType",
+        ),
+        (lambda s: mqstore.restore(s, "new", snapshot=5), "snapshot: expected str, got int"),
+        (lambda s: mqstore.restore(s, "new", to_offset="a"), "to_offset: expected int, got str"),
+        (
+            lambda s: mqstore.restore(s, "new", topics=5),
+            "topics: expected str or a sequence of str, got int",
+        ),
+        (
+            lambda s: mqstore.copy(s, "new", keys=["a", 5]),
+            "keys: expected str or a sequence of str, got int",
+        ),
+        (lambda _: mqstore.snapshots(5), "target: expected str or os.PathLike, got int"),
+        (lambda _: mqstore.verify(b"s"), "path: expected str or os.PathLike, got bytes"),
+        (lambda s: mqstore.doctor(s, progress=5), "progress: expected a function, got int"),
+        (lambda s: mqstore.open(s, snapshot=5), "snapshot: expected str, got int"),
+        (
+            lambda s: mqstore.open(s, storage_options=5),
+            "storage_options: expected a mapping, got int",
+        ),
+    ],
+)
+def test_functions_of_the_package_name_theirs_before_any_work(tmp_path, call, says) -> None:
+    with pytest.raises(TypeError, match=re.escape(says)):
+        call(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda _: mqstore.open("a\ud800"), "path: expected a path that the system can name"),
+        (lambda _: mqstore.open("a\0"), "path: expected a path that the system can name"),
+        (lambda s: mqstore.open(s, config="\ud800"), "config: expected a path that the system"),
+        (lambda s: mqstore.sync(s, "\ud800"), "target: expected a path that the system can name"),
+        (lambda s: mqstore.salvage(s, "\ud800"), "out: expected a path that the system can name"),
+        (lambda s: mqstore.restore(s, "new", snapshot="\ud800"), "snapshot: expected UTF-8 text"),
+        (lambda s: mqstore.stats(s, tags="\ud800"), r"tags: expected UTF-8 text, got '\ud800'"),
+        (lambda s: mqstore.stats(s, topics="\ud800"), "topics: expected UTF-8 text"),
+        (lambda s: mqstore.copy(s, "new", keys=["a", "\ud800"]), "keys: expected UTF-8 text"),
+        (lambda s: mqstore.why(s, group="\ud800"), "group: expected UTF-8 text"),
+    ],
+)
+def test_a_text_that_utf8_cannot_hold_names_its_argument(tmp_path, call, says) -> None:
+    with pytest.raises(mqstore.ConfigError, match=re.escape(says)) as caught:
+        call(tmp_path)
+    assert caught.value.field == says.partition(":")[0]
+    assert list(tmp_path.iterdir()) == []

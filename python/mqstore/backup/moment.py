@@ -29,7 +29,7 @@ from mqstore.backup.snapshot import (
 )
 from mqstore.backup.source import ENTRY_BYTES, HEADER_BYTES, cut_header, overlay
 from mqstore.backup.target import existing, json_bytes, object_name, target_of
-from mqstore.errors import MessageNotFoundError, OffsetOutOfRangeError, StoreError
+from mqstore.errors import MessageNotFoundError, OffsetOutOfRangeError, StoreError, checked
 from mqstore.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ _AT_ONCE = 4
 _QUEUES = ("consumequeue/", "batchconsumequeue/")
 
 
+@checked
 def snapshots(
     target: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> list[Snapshot]:

@@ -22,6 +22,7 @@ from mqstore.errors import (
     CorruptionError,
     MessageNotFoundError,
     StoreLockedError,
+    checked,
     io_errors,
     wrong_setting,
 )
@@ -77,6 +78,7 @@ class RestoreReport(_Report):
     redact: str | None = None
 
 
+@checked
 def restore(
     target: str | os.PathLike[str],
     path: str | os.PathLike[str],

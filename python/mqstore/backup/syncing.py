@@ -62,6 +62,7 @@ from mqstore.errors import (
     CorruptionError,
     MessageNotFoundError,
     StoreError,
+    checked,
     wrong_setting,
 )
 from mqstore.files.layout import log_folders, log_paths, numbered
@@ -113,6 +114,7 @@ class SyncReport(_Report):
     damaged: tuple[str, ...] = ()
 
 
+@checked
 def sync(
     path: str | os.PathLike[str],
     target: str | os.PathLike[str],

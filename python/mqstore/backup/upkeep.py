@@ -23,7 +23,7 @@ from mqstore.backup.snapshot import (
 )
 from mqstore.backup.source import SourceFile
 from mqstore.backup.target import digest_of, existing, object_name, target_of
-from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
+from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, checked
 from mqstore.results import Finding, VerifyReport, _Report
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _FIXES = {
 }
 
 
+@checked
 def check_backup(
     target: str | os.PathLike[str],
     *,
@@ -155,6 +156,7 @@ class PruneReport(_Report):
     waiting: int
 
 
+@checked
 def prune(
     target: str | os.PathLike[str],
     *,

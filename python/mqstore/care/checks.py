@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore import _native
+from mqstore.errors import checked
 from mqstore.results import Diagnosis, DoctorReport, Finding, VerifyReport
 from mqstore.store import (
     DATABASES,
@@ -56,6 +57,7 @@ def _of_copy(command: str, url: RemotePath) -> str:
     return command.replace(str(url), url.name).replace(f"{scheme}:/{rest}", url.name)
 
 
+@checked
 def verify(
     path: str | os.PathLike[str],
     *,
@@ -100,6 +102,7 @@ def verify(
     return VerifyReport(str(path), level, ok, findings, counts)
 
 
+@checked
 def doctor(
     path: str | os.PathLike[str],
     *,

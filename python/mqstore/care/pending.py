@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import mqstore
 from mqstore import _native
 from mqstore._names import table_rows
-from mqstore.errors import CorruptionError
+from mqstore.errors import CorruptionError, checked
 from mqstore.groups.failed import SCHEDULE_TOPIC, levels_ms
 from mqstore.results import _Report as Report
 from mqstore.store import below, connect, root_of
@@ -151,6 +151,7 @@ class PendingReport(Report):
     unread: tuple[str, ...] = ()
 
 
+@checked
 def pending(
     path: str | os.PathLike[str],
     *,

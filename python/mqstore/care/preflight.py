@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import CorruptionError, StoreError, StoreIOError, wrong_setting
+from mqstore.errors import CorruptionError, StoreError, StoreIOError, checked, wrong_setting
 from mqstore.files.layout import open_queue
 from mqstore.results import _Report
 from mqstore.store import _broker_conf, _judged_settings, below, connect, is_remote, root_of
@@ -79,6 +79,7 @@ class PreflightReport(_Report):
     notes: tuple[PreflightNote, ...] = ()
 
 
+@checked
 def preflight(
     path: str | os.PathLike[str],
     *,

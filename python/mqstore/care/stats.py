@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
 
 from mqstore import _native
-from mqstore.errors import expect
+from mqstore.errors import checked, expect
 from mqstore.store import connect, settings_of
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class StoreStats:
         return f"<StoreStats of {len(self)} rows by {', '.join(self.by) or 'nothing'}>"
 
 
+@checked
 def stats(
     path: str | os.PathLike[str],
     *,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore import _native
 from mqstore._names import listed
-from mqstore.errors import expected
+from mqstore.errors import checked, expected
 from mqstore.results import RecoveryReport, _Report
 from mqstore.store import local, settings_of
 
@@ -172,6 +172,7 @@ class CleanReport(_Report):
     unread: tuple[UnreadMessages, ...] = ()
 
 
+@checked
 def rebuild(
     path: str | os.PathLike[str],
     *,
@@ -245,6 +246,7 @@ def rebuild(
     )
 
 
+@checked
 def recover(
     path: str | os.PathLike[str],
     *,
@@ -300,6 +302,7 @@ def recover(
     return RecoveryReport(*row)
 
 
+@checked
 def clean(
     path: str | os.PathLike[str],
     *,

@@ -11,7 +11,7 @@ import mqstore
 from mqstore._names import missing_topics, nearest, recent_keys, table_names, table_rows
 from mqstore.care.key_search import by_id, topics_of, unread_text, with_key
 from mqstore.care.pending import DEAD_LETTER, OP_TOPICS, RETRY
-from mqstore.errors import MessageNotFoundError, StoreError
+from mqstore.errors import MessageNotFoundError, StoreError, checked
 from mqstore.results import _Report as Report
 from mqstore.store import connect
 from mqstore.text import time_text
@@ -136,6 +136,7 @@ class WhyReport(Report):
     unread: tuple[tuple[int, int], ...] = ()
 
 
+@checked
 def why(
     path: str | os.PathLike[str],
     *,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import mqstore
 from mqstore._names import broker_of
 from mqstore.database.tables import TABLES, Stores, Table, columns_of
-from mqstore.errors import ConfigError, expect, needs, wrong_setting
+from mqstore.errors import ConfigError, checked, expect, needs, wrong_setting
 from mqstore.store import connect_each
 from mqstore.text.zone import zone
 
@@ -63,6 +63,7 @@ create temp view messages_text as select * replace (body_text as body) from mess
 """  # noqa: S608 - our own text
 
 
+@checked
 def sql(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     query: str | None = None,

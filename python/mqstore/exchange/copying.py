@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import mqstore
 from mqstore import _native
 from mqstore._names import listed
-from mqstore.errors import wrong_setting
+from mqstore.errors import checked, wrong_setting
 from mqstore.exchange.matching import (
     Choice,
     LeftAsIs,
@@ -136,6 +136,7 @@ class DiffReport(_Report):
         return sum(queue.different for queue in self.differing)
 
 
+@checked
 def copy(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -233,6 +234,7 @@ def copy(
     return CopyReport.made_of(fields, path=str(path), out=str(out), left_as_is=left)
 
 
+@checked
 def diff(
     a: str | os.PathLike[str],
     b: str | os.PathLike[str],

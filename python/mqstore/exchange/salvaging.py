@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore import _native
+from mqstore.errors import checked
 from mqstore.results import _Report as Report
 from mqstore.store import connect, is_remote, local, settings_of
 
@@ -163,6 +164,7 @@ def _keep_owner(source: Path, out: Path) -> None:
         apply_owner(descriptor, Path(folder), is_folder=True)
 
 
+@checked
 def salvage(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,

@@ -23,6 +23,7 @@ from mqstore.errors import (
     CorruptionError,
     InvalidMessageError,
     StoreIOError,
+    checked,
     wrong_setting,
 )
 from mqstore.exchange.formats import (
@@ -82,6 +83,7 @@ class ExportReport(_Report):
     config_files: tuple[str, ...] = ()
 
 
+@checked
 def export_store(
     path: str | os.PathLike[str],
     target: str | os.PathLike[str],
@@ -293,6 +295,7 @@ class ImportReport(_Report):
     config_files: tuple[str, ...] = ()
 
 
+@checked
 def import_store(
     source: str | os.PathLike[str],
     path: str | os.PathLike[str],

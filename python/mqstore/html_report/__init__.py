@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore import text
-from mqstore.errors import StoreIOError, needs
+from mqstore.errors import StoreIOError, checked, needs
 from mqstore.files.durable import new_file
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
@@ -45,6 +45,7 @@ __all__ = ["report"]
 _NO_MARKUP = str.maketrans("<>&`", "[],.")
 
 
+@checked
 def report(
     path: str | os.PathLike[str],
     out_html: str | os.PathLike[str],

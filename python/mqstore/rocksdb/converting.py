@@ -24,6 +24,7 @@ from mqstore.errors import (
     StoreIOError,
     StoreLockedError,
     UnsupportedError,
+    checked,
     wrong_setting,
 )
 from mqstore.results import Finding, _Report
@@ -94,6 +95,7 @@ class ConvertReport(_Report):
     quarantines: tuple[str, ...] = ()
 
 
+@checked
 def convert(
     path: str | os.PathLike[str],
     *,
