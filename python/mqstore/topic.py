@@ -118,6 +118,7 @@ class Topic:
             physical_offset: A byte position in the commit log.
             tags: Only messages that match this tag expression.
         """
+        expect("physical_offset", physical_offset, int, "int")
         begins = {
             queue.queue_id: self._first_behind(queue, physical_offset) for queue in self.queues
         }

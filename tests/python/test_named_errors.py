@@ -58,6 +58,7 @@ def test_an_argument_of_the_wrong_type_is_named(store, given, says) -> None:
         (lambda s: s.append_many(7), "messages: expected an iterable of messages, got int"),
         (lambda s: s.scan_arrow(columns=5), "columns: expected str or a sequence of str, got int"),
         (lambda s: s.topic("t").latest("a"), "n: expected int, got str"),
+        (lambda s: s.topic("t").from_offset("a"), "physical_offset: expected int, got str"),
         (lambda s: s.group("g").poll(5), "topic: expected str, got int"),
         (lambda s: s.group("g").poll("t", max_messages="a"), "max_messages: expected int, got str"),
         (lambda s: s.group("g").seek("t", 0, "a"), "queue_offset: expected int, got str"),
