@@ -24,10 +24,9 @@ from mqstore.spark.filters import narrow
 from mqstore.spark.options import OPTIONS, TABLES, ReadOptions, as_texts
 from mqstore.spark.plan import LogRange, plan, plan_stores, split_range
 from mqstore.spark.reader import read_range
-from mqstore.spark.schema import columns_schema, message_schema, usual_columns
+from mqstore.spark.schema import columns_schema, message_schema, table_schema, usual_columns
 from mqstore.spark.source import MqStoreDataSource
 from mqstore.spark.stores import LogFile, StoreDir, Summary
-from mqstore.spark.tables import table_schema
 
 FILE = 16384
 START_MS = 1_700_000_000_000

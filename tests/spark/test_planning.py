@@ -15,7 +15,7 @@ from mqstore.spark import stores as stores_module
 from mqstore.spark.options import OPTIONS, ReadOptions, as_texts
 from mqstore.spark.plan import ranges_of, size_of
 from mqstore.spark.schema import read_schema
-from mqstore.spark.tables import make_table_reader, table_schema
+from mqstore.spark.tables import make_table_reader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def fill(root: Path, numbers: range, **fields: Any) -> None:
 
 def reader(paths: object, **options: object) -> Any:
     parsed = ReadOptions.parse(as_texts(paths, options))  # type: ignore[arg-type]
-    names = read_schema(parsed, table_schema(parsed.table)).fieldNames()
+    names = read_schema(parsed).fieldNames()
     return make_table_reader(parsed, names)
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import mqstore
 from mqstore.spark.options import OPTIONS, TABLES, ReadOptions
-from mqstore.spark.schema import message_schema
-from mqstore.spark.tables import table_schema
+from mqstore.spark.schema import message_schema, table_schema
 from mqstore.spark.values import STREAM
 
 ROOT = Path(__file__).parents[2]

@@ -121,7 +121,7 @@ def read(
     from mqstore.spark.plan import plan_name, size_of
     from mqstore.spark.reader import log_selection
     from mqstore.spark.schema import read_schema
-    from mqstore.spark.tables import make_table_reader, table_schema
+    from mqstore.spark.tables import make_table_reader
     from mqstore.spark.values import session_zone
 
     texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
@@ -140,7 +140,7 @@ def read(
 
         register_format(spark)
         return spark.read.format("mqstore").options(**texts).load()
-    schema = read_schema(parsed, table_schema(parsed.table))
+    schema = read_schema(parsed)
     reader = make_table_reader(parsed, schema.fieldNames())
     parts = list(reader.partitions())
     size = size_of(parts, parsed)

@@ -133,7 +133,7 @@ class PipelineConfig:
 
     def layout(self, options: ReadOptions) -> dict[str, Any]:
         """Layout of the tables, which stands in the checkpoint."""
-        columns = read_schema(options, message_schema()).fieldNames()
+        columns = read_schema(options).fieldNames()
         return {
             "columns": sorted(columns),
             "date_zone": self.date_zone,

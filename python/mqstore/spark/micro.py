@@ -22,7 +22,7 @@ from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.plan import pack, plan_name
 from mqstore.spark.progress import Progress
-from mqstore.spark.schema import message_schema, read_schema
+from mqstore.spark.schema import read_schema
 from mqstore.spark.stream import StreamParts
 from mqstore.spark.values import session_zone
 
@@ -75,7 +75,7 @@ def micro_batch(
     texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
     parsed = ReadOptions.parse(texts, streaming=True)
     progress = Progress(parsed)
-    schema = read_schema(parsed, message_schema())
+    schema = read_schema(parsed)
     reader = StreamParts(progress, schema.fieldNames())
     count = 0
     with _Books.open(Path(folder)) as books:

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 from mqstore.errors import StoreError
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.schema import check_read_schema, message_schema, read_schema
+from mqstore.spark.schema import check_read_schema, read_schema
 from mqstore.spark.worker_check import Shipped, checked
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ class MqStoreDataSource(Shipped, DataSource):
         """
         # Whether it is a batch or a stream is not known here.
         options = ReadOptions.parse(self.options, streaming=True)
-        from mqstore.spark.tables import table_schema
-
-        return read_schema(options, table_schema(options.table))
+        return read_schema(options)
 
     @in_one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -80,11 +78,10 @@ class MqStoreDataSource(Shipped, DataSource):
         Raises:
             ConfigError: An option or column that is none.
         """
-        from mqstore.spark.tables import make_table_reader, table_schema
+        from mqstore.spark.tables import make_table_reader
 
         options = ReadOptions.parse(self.options)
-        every = table_schema(options.table)
-        return make_table_reader(options, check_read_schema(schema, every, options))
+        return make_table_reader(options, check_read_schema(schema, options))
 
     @in_one_sentence()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
@@ -100,8 +97,8 @@ class MqStoreDataSource(Shipped, DataSource):
 
         try:
             options = ReadOptions.parse(self.options, streaming=True)
-            columns = check_read_schema(schema, message_schema(), options)
-            return make_stream_reader(options, columns)
+            options.check_stream()
+            return make_stream_reader(options, check_read_schema(schema, options))
         except StoreError as error:
             # Spark loses an error of this method behind an `UnboundLocalError` of its own.
             return RefusingReader(error)

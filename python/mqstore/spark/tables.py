@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_schema
 
 import mqstore
 from mqstore import _native
@@ -23,6 +22,7 @@ from mqstore.spark.compat import InputPartition
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.plan import pack, ranges_of
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
+from mqstore.spark.schema import ARROW_SCHEMAS
 from mqstore.spark.stores import find_stores
 from mqstore.spark.values import topics_matching
 from mqstore.store import below, is_remote
@@ -31,60 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql.datasource import DataSourceReader
-    from pyspark.sql.types import StructType
 
     from mqstore.spark.options import ReadOptions
 
 _QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
 _ENTRY_BYTES = 20
-_MESSAGE = pa.schema(mqstore.ARROW_SCHEMA)
-_TYPES = {
-    "bool": pa.bool_(),
-    "bytes": pa.binary(),
-    "short": pa.int16(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "text": pa.string(),
-    "time": pa.timestamp("us", tz="UTC"),
-}
-
-
-def _schema(columns: str) -> pa.Schema:
-    """A schema of columns of a message by name, and of others as ``name:type``."""
-    fields = (column.partition(":") for column in columns.split())
-    return pa.schema(
-        pa.field(name, _TYPES[kind]) if kind else _MESSAGE.field(name) for name, _, kind in fields
-    )
-
-
-_PLACE = "broker topic queue_id queue_offset physical_offset store_size"
-_SCHEMAS: Mapping[str, pa.Schema] = {
-    "messages": _MESSAGE,
-    "raw": _schema(f"{_PLACE} record:bytes error"),
-    "dispatch": _schema(f"{_PLACE} tags_code:long store_timestamp sys_flag keys unique_key"),
-    "consumequeue": _schema(f"{_PLACE} tags_code:long message_count:short store_timestamp"),
-    "index": _schema(
-        "broker file:text number:int key_hash:int physical_offset store_timestamp prev_entry:int"
-    ),
-    "files": _schema("broker path:text structure:text size:long allocated:long modified:time"),
-    "checkpoint": _schema(
-        "broker physic_msg_timestamp:time logics_msg_timestamp:time index_msg_timestamp:time "
-        "master_flushed_offset:long confirm_physical_offset:long logics_physical_offset:long "
-        "min_physical_offset:long max_physical_offset:long dispatched_offset:long abort:bool"
-    ),
-    "offsets": _schema(
-        "broker consumer_group:text topic queue_id queue_offset max_offset:long lag:long"
-    ),
-    "damage": _schema(
-        "broker code:text severity:text path:text offset:long expected:text found:text "
-        "message:text fix:text"
-    ),
-}
-
-
-def table_schema(table: str) -> StructType:
-    """Every column of a table."""
-    return from_arrow_schema(_SCHEMAS[table])
 
 
 def make_table_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReader:
@@ -142,7 +93,7 @@ class StructureReader(Reader):
             yield from self._read(part)
 
     def _read(self, part: StructurePart) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([_SCHEMAS[part.table].field(name) for name in self.columns])
+        schema = pa.schema([ARROW_SCHEMAS[part.table].field(name) for name in self.columns])
         for batch in _READ[part.table](part, self.options):
             whole = batch.append_column("broker", _same(part.broker, batch.num_rows))
             arrays = [
@@ -319,12 +270,12 @@ def _damage(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatc
     report = mqstore.verify(
         options.root(part.store), level=level, threads=threads, config=options.config
     )
-    names = _SCHEMAS["damage"].names[1:]
+    names = ARROW_SCHEMAS["damage"].names[1:]
     yield _rows([{name: getattr(one, name) for name in names} for one in report.findings], "damage")
 
 
 def _rows(rows: Sequence[Mapping[str, object]], table: str) -> pa.RecordBatch:
-    schema = _SCHEMAS[table]
+    schema = ARROW_SCHEMAS[table]
     fields = [field for field in schema if field.name != "broker"]
     return pa.RecordBatch.from_pylist(list(rows), schema=pa.schema(fields))
 
