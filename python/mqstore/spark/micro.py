@@ -13,17 +13,16 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore.errors import ConfigError, StoreError
 from mqstore.files.durable import replace
-from mqstore.spark.books import check_purpose, purpose_of
+from mqstore.spark.books import check_purpose
 from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions, as_texts
-from mqstore.spark.plan import pack, plan_name
-from mqstore.spark.progress import Progress
+from mqstore.spark.plan import plan_name
 from mqstore.spark.schema import read_schema
-from mqstore.spark.stream import StreamParts
+from mqstore.spark.stream import FROM, ID, OF, QUEUES, StreamReader, places
 from mqstore.spark.values import session_zone
 
 if TYPE_CHECKING:
@@ -33,9 +32,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mqstore.spark.progress import Offset
+    from mqstore.spark.stream import Mark
 
 _PLANNED = re.compile(r"planned-([0-9]{8})\.json")
 _KEPT = 100
+_KEYS = {FROM: "start", ID: "id", OF: "of", QUEUES: "queues"}
+"""What a stream's mark has beside its places, by its name in a page."""
 
 
 def micro_batch(
@@ -74,24 +76,18 @@ def micro_batch(
     """
     texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
     parsed = ReadOptions.parse(texts, streaming=True)
-    progress = Progress(parsed)
     schema = read_schema(parsed)
-    reader = StreamParts(progress, schema.fieldNames())
+    reader = StreamReader(parsed, schema.fieldNames())
     count = 0
     with _Books.open(Path(folder)) as books:
         if (last := books.last()) is not None:
-            kept = last.page.get("of")
-            check_purpose(kept, purpose_of(parsed), str(books.folder), "or name a new folder")
-        final = progress.last()
+            check_purpose(last.end[OF], reader.purpose, str(books.folder), "or name a new folder")
+        reader.prepareForTriggerAvailableNow()
         while True:
-            batch = books.interrupted() or _next(books, progress, final)
+            batch = books.interrupted() or _next(books, reader)
             if batch is None:
                 return count
-            if parsed.fail_on_data_loss:
-                # A batch that runs again has the rows that it had.
-                progress.same_stores(batch.end, batch.page.get("id", {}))
-            ranges = progress.ranges(batch.start, batch.end, batch.page.get("queues", {}))
-            parts = pack(ranges, parsed)
+            parts = reader.partitions(batch.start, batch.end)
             name = plan_name(parts, parsed)
             write(map_parts(spark, reader, parts, schema, name), batch.number)
             books.write("done", batch.number, {})
@@ -99,35 +95,24 @@ def micro_batch(
 
 
 class _Batch(NamedTuple):
-    """A batch that was planned, with its page."""
+    """A batch that was planned."""
 
     number: int
     start: Offset
-    end: Offset
-    page: dict[str, Any]
+    end: Mark
 
 
-def _next(books: _Books, progress: Progress, final: Offset) -> _Batch | None:
+def _next(books: _Books, reader: StreamReader) -> _Batch | None:
     last = books.last()
-    if last is None:
-        start, queues = progress.first(), progress.queue_starts()
-    else:
-        start = progress.same_stores(last.end, last.page.get("id", {}))
-        queues = last.page.get("queues", {})
-    options = progress.options
-    end = progress.next(
-        start,
-        most_bytes=options.max_bytes_per_trigger,
-        most_rows=options.max_rows_per_trigger,
-        final=final,
-    )
+    start = reader.initialOffset() if last is None else reader.behind(last.end)
+    end = reader.latestOffset(start)
     # A start is resolved once: the first call writes it, even if there is nothing to read yet.
-    if end == start and last is not None:
+    if places(end) == start and last is not None:
         return None
     number = 0 if last is None else last.number + 1
-    page = {"start": start, "end": end, "id": progress.marks(end), "queues": queues}
-    books.write("planned", number, {**page, "of": purpose_of(options)})
-    return None if end == start else _Batch(number, start, end, page)
+    page = {"start": start, "end": places(end), "id": end[ID], "queues": reader.queues}
+    books.write("planned", number, {**page, "of": reader.purpose})
+    return None if places(end) == start else _Batch(number, start, end)
 
 
 @dataclass(frozen=True)
@@ -156,14 +141,19 @@ class _Books:
         path = self._path("planned", max(numbers))
         try:
             page = json.loads(path.read_text(encoding="utf-8"))
-            return _Batch(max(numbers), page["start"], page["end"], page)
+            beside = {name: page.get(key) for name, key in _KEYS.items()}
+            return _Batch(max(numbers), page["start"], {**page["end"], **beside})
         except (ValueError, LookupError, TypeError) as error:
             raise ConfigError(f"{path}: not of a micro batch: {error}", "folder") from None
 
     def interrupted(self) -> _Batch | None:
         """The newest batch, if it has rows and is not done."""
         last = self.last()
-        if last is None or last.start == last.end or self._path("done", last.number).exists():
+        if (
+            last is None
+            or last.start == places(last.end)
+            or self._path("done", last.number).exists()
+        ):
             return None
         return last
 

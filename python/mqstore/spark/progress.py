@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow as pa
 import mqstore
 from mqstore import _native
 from mqstore._names import nearest
-from mqstore.errors import ConfigError, OffsetOutOfRangeError
+from mqstore.errors import ConfigError, OffsetOutOfRangeError, expected
 from mqstore.files.layout import log_folders, log_paths
 from mqstore.spark.flushed_offsets import Bounds, Reach
 from mqstore.spark.plan import LogRange
@@ -49,6 +49,7 @@ Anchor = tuple[Count, Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)], _Crc]
 """A record before an offset: where it begins, its length, and the CRC-32 of its bytes."""
 Marks = Mapping[str, Sequence[Anchor]]
 """By broker anchors, newest first."""
+_Mark = TypeVar("_Mark")
 _OLD_MARKED_BYTES = 64
 """Marks were ``[base, crc]`` before: of a log file's first bytes."""
 
@@ -269,11 +270,7 @@ class Progress:
             base, crc = msgspec.convert(marks, tuple[Count, _Crc])
             self.warn_of_old_marks()
             return [(base, _OLD_MARKED_BYTES, crc)]
-        try:
-            return msgspec.convert(marks, list[Anchor])
-        except msgspec.ValidationError:
-            text = f"the checkpoint's anchors {str(marks)[:200]} are not of this source"
-            raise ConfigError(text, "path") from None
+        return checked_mark(marks, list[Anchor], "anchors")
 
     def warn_of_old_marks(self) -> None:
         """Says once that another log in a store's place may go unnoticed."""
@@ -299,7 +296,7 @@ class Progress:
             OffsetOutOfRangeError: Rows of it are gone.
             ConfigError: An offset of a checkpoint that is none.
         """
-        start, end = _offset(start), _offset(end)
+        start, end = (checked_mark(one, dict[str, Count], "offset") for one in (start, end))
         reaches = self.reaches()
         ranges = []
         for broker in start.keys() - end.keys() - reaches.keys():
@@ -433,11 +430,17 @@ class Progress:
         return count, place
 
 
-def _offset(given: object) -> Offset:
-    """Parses a checkpoint, which is untrusted."""
-    if isinstance(given, dict) and all(type(one) is int and one >= 0 for one in given.values()):
-        return given
-    raise ConfigError(f"the checkpoint's offset {str(given)[:200]} is not of this source", "path")
+def checked_mark(given: object, kind: type[_Mark], what: str) -> _Mark:
+    """A part of a checkpoint, which is untrusted.
+
+    Raises:
+        ConfigError: It is of another type.
+    """
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError:
+        text = expected(f"the checkpoint's {what}", "what this source wrote", str(given)[:200])
+        raise ConfigError(text, "path") from None
 
 
 def _share(begins: Offset, end: Offset, most: int) -> Offset:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
-from mqstore.errors import ConfigError, UnsupportedError
+from mqstore.errors import UnsupportedError
 from mqstore.spark.books import check_purpose, purpose_of
 from mqstore.spark.compat import DataSourceStreamReader
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.plan import pack, ranges_of
-from mqstore.spark.progress import Count, Progress
+from mqstore.spark.progress import Count, Progress, checked_mark
 from mqstore.spark.reader import read_range
 from mqstore.spark.worker_check import Shipped
 
@@ -35,6 +33,8 @@ try:
     )
 except ModuleNotFoundError:  # before Spark 4.2
     HAS_LIMITS = False
+    if not TYPE_CHECKING:
+        SupportsTriggerAvailableNow = type("SupportsTriggerAvailableNow", (), {})
 else:
     HAS_LIMITS = True
 
@@ -58,8 +58,7 @@ def make_stream_reader(options: ReadOptions, columns: Sequence[str]) -> DataSour
             a stream does not have.
     """
     check_limits(options)
-    reader = LimitedStreamReader if HAS_LIMITS else StreamReader
-    return reader(options, tuple(columns))
+    return StreamReader(options, columns)
 
 
 def check_limits(options: ReadOptions) -> None:
@@ -89,6 +88,10 @@ def places(mark: object) -> Offset:
     return cast("Offset", mark)  # `Progress` refuses it
 
 
+def _beside(mark: object, name: str) -> Any:  # noqa: ANN401 - as in the checkpoint
+    return mark.get(name) if isinstance(mark, dict) else None
+
+
 class StreamParts(Shipped):
     """Reads partitions of a batch, whose stores may have changed since it was planned.
 
@@ -108,20 +111,21 @@ class StreamParts(Shipped):
             yield from read_range(part, self.progress.options, self.columns)
 
 
-class _Reader(StreamParts, DataSourceStreamReader):
-    """Stream reader for every version of Spark.
+class StreamReader(StreamParts, SupportsTriggerAvailableNow, DataSourceStreamReader):
+    """Stream reader for every version of Spark; limits of a batch's size come with Spark 4.2.
 
     Args:
         options: The options.
         columns: The columns, in their order.
     """
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(Progress(options), columns)
         self.initial: Offset | None = None
         self.planned: Mark | None = None
         self.purpose = purpose_of(options)
         self.queues: QueueStarts = {}
+        self.final: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint begins."""
@@ -134,8 +138,8 @@ class _Reader(StreamParts, DataSourceStreamReader):
         self.initial = None
         self._check_batch(start, end)
         self._take_queues(start)
-        if isinstance(end, dict) and FROM in end:
-            start = end[FROM]
+        if (first := _beside(end, FROM)) is not None:
+            start = first
             self._take_queues(end)
         if self.progress.options.fail_on_data_loss:
             self._same(end)  # a batch that runs again has the rows that it had
@@ -143,9 +147,55 @@ class _Reader(StreamParts, DataSourceStreamReader):
         self.planned = cast("Mark", end)
         return pack(ranges, self.progress.options)
 
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
+        """How much a batch may have; where both limits are given, both count."""
+        options = self.progress.options
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.max_rows_per_trigger is not None:
+            return ReadMaxRows(options.max_rows_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Mark | None = None, limit: ReadLimit | None = None) -> Mark:  # noqa: N802 - Spark's
+        """Up to where the next batch reads; Spark before 4.2 names neither start nor limit.
+
+        The end of the first batch names the beginning too: Spark logs only ends, and asks for the
+        beginning again if the driver dies in that batch.
+        """
+        if (repeated := self._repeated()) is not None:
+            return repeated
+        start = self.planned if start is None else start
+        if start is None:
+            return self._ending(self.progress.last())
+        same, options = self.behind(start), self.progress.options
+        unlimited = limit is not None and isinstance(limit, ReadAllAvailable)
+        end = self.progress.next(
+            same,
+            most_bytes=None if unlimited else options.max_bytes_per_trigger,
+            most_rows=None if unlimited else options.max_rows_per_trigger,
+            final=self.final,
+        )
+        if self.initial is None and same == end == places(start):
+            return start
+        return self._ending(end)
+
+    def behind(self, mark: Mark) -> Offset:
+        """Where a stream goes on behind a batch, as far as the stores are those that were read."""
+        self._check(_beside(mark, OF))
+        self._take_queues(mark)
+        return self._same(mark)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Takes what there is now as the stream's end."""
+        self.final = self.progress.last()
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's
+        """How far the logs have come, for the progress of the query."""
+        return self.progress.last()
+
     def _check_batch(self, start: object, end: object) -> None:
         """Refuses a batch that was planned for another purpose."""
-        before, planned = (one.get(OF) if isinstance(one, dict) else None for one in (start, end))
+        before, planned = _beside(start, OF), _beside(end, OF)
         if before is None:
             self._check(planned)
             return
@@ -161,9 +211,8 @@ class _Reader(StreamParts, DataSourceStreamReader):
             check_purpose(kept, self.purpose, "the checkpoint")
 
     def _take_queues(self, mark: object) -> None:
-        found = mark.get(QUEUES) if isinstance(mark, dict) else None
-        if found is not None:
-            self.queues = _queue_starts(found)
+        if (found := _beside(mark, QUEUES)) is not None:
+            self.queues = checked_mark(found, dict[str, list[tuple[str, int, Count]]], "queues")
 
     def _repeated(self) -> Mark | None:
         """The end of the batch that ``resume`` repeats, while that is the next one."""
@@ -176,20 +225,6 @@ class _Reader(StreamParts, DataSourceStreamReader):
         self.progress.warn_of_old_marks()
         return self._ending(end)
 
-    def _next(self, start: Mark, **limits: Any) -> Mark:  # noqa: ANN401 - those of `Progress.next`
-        """The end of the next batch; that of the first one names the beginning too.
-
-        Spark logs only ends, and asks for the beginning again if the driver dies in that batch.
-        """
-        if isinstance(start, dict):
-            self._check(start.get(OF))
-            self._take_queues(start)
-        same = self._same(start)
-        end = self.progress.next(same, **limits)
-        if self.initial is None and same == end == places(start):
-            return start
-        return self._ending(end)
-
     def _ending(self, end: Offset) -> Mark:
         first = {} if self.initial is None else {FROM: self.initial}
         queues = {QUEUES: self.queues} if self.queues else {}
@@ -197,17 +232,8 @@ class _Reader(StreamParts, DataSourceStreamReader):
 
     def _same(self, mark: object) -> Offset:
         """An offset as far as the stores are those that were read."""
-        marks = mark.get(ID) if isinstance(mark, dict) else None
+        marks = _beside(mark, ID)
         return self.progress.same_stores(places(mark), marks) if marks else places(mark)
-
-
-def _queue_starts(given: object) -> QueueStarts:
-    """Parses those of a checkpoint, which is untrusted."""
-    try:
-        return msgspec.convert(given, dict[str, list[tuple[str, int, Count]]])
-    except msgspec.ValidationError:
-        text = f"the checkpoint's queues {str(given)[:200]} are not of this source"
-        raise ConfigError(text, "path") from None
 
 
 class RefusingReader(DataSourceStreamReader):
@@ -221,77 +247,7 @@ class RefusingReader(DataSourceStreamReader):
         self.error = error
 
     @in_one_sentence()
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
-        """Raises the error."""
+    def _refuse(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - any of Spark's methods
         raise self.error
 
-    @in_one_sentence()
-    def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
-        """Raises the error."""
-        raise self.error
-
-    @in_one_sentence()
-    def partitions(self, start: object, end: object) -> Sequence[InputPartition]:  # noqa: ARG002
-        """Raises the error."""
-        raise self.error
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        """Raises the error."""
-        raise self.error
-
-
-class StreamReader(_Reader):
-    """For Spark before 4.2: a batch is all that there is."""
-
-    def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
-        """Up to where the next batch reads."""
-        if (repeated := self._repeated()) is not None:
-            return repeated
-        if self.planned is None:
-            return self._ending(self.progress.last())
-        return self._next(self.planned)
-
-
-if HAS_LIMITS:
-
-    class LimitedStreamReader(_Reader, SupportsTriggerAvailableNow):
-        """From Spark 4.2 on: batches of a bounded size, and a last one.
-
-        Args:
-            options: The options.
-            columns: The columns, in their order.
-        """
-
-        def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-            super().__init__(options, columns)
-            self.final: Offset | None = None
-
-        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
-            """How much a batch may have; where both limits are given, both count."""
-            options = self.progress.options
-            if options.max_bytes_per_trigger is not None:
-                return ReadMaxBytes(options.max_bytes_per_trigger)
-            if options.max_rows_per_trigger is not None:
-                return ReadMaxRows(options.max_rows_per_trigger)
-            return ReadAllAvailable()
-
-        def latestOffset(self, start: Mark, limit: ReadLimit) -> Mark:  # noqa: N802 - Spark's
-            """Up to where the next batch reads."""
-            if (repeated := self._repeated()) is not None:
-                return repeated
-            options = self.progress.options
-            unlimited = isinstance(limit, ReadAllAvailable)
-            return self._next(
-                start,
-                most_bytes=None if unlimited else options.max_bytes_per_trigger,
-                most_rows=None if unlimited else options.max_rows_per_trigger,
-                final=self.final,
-            )
-
-        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-            """Takes what there is now as the stream's end."""
-            self.final = self.progress.last()
-
-        def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's
-            """How far the logs have come, for the progress of the query."""
-            return self.progress.last()
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 - Spark's
