@@ -22,7 +22,6 @@ from pyspark.sql.datasource import (
 )
 
 from mqstore.exchange.narrowing import number_of, tighten
-from mqstore.spark.values import topics_matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +55,8 @@ def narrow(options: ReadOptions, filters: Sequence[Filter]) -> ReadOptions:
             tighten(asked, column, op, value)
     changed = {field: _plain(asked[name]) for name, field in _FIELDS.items() if name in asked}
     if "topics" in asked and options.topic_pattern is not None:
-        matching = topics_matching(options.topic_pattern, asked["topics"])
-        topics = tuple(topic for topic in asked["topics"] if topic in matching)
-        changed |= {"topics": topics, "topic_pattern": None}
+        topics = sorted(options.topics_of(asked["topics"]))
+        changed |= {"topics": tuple(topics), "topic_pattern": None}
     return dataclasses.replace(options, **changed)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -335,6 +335,12 @@ class ReadOptions:
     def limits(self) -> tuple[tuple[str, tuple[QueueOffset, ...]], ...]:
         """Where queues begin and end, by the option that says so."""
         return ("startingOffsets", self.starts), ("endingOffsets", self.ending_offsets)
+
+    def topics_of(self, known: Collection[str]) -> set[str]:
+        """Those of some topics that ``topics`` and ``topicPattern`` choose."""
+        chosen = set(known if self.topics is None else self.topics).intersection(known)
+        pattern = self.topic_pattern
+        return chosen if pattern is None else values.topics_matching(pattern, chosen)
 
     @property
     def shows_undelivered(self) -> bool:

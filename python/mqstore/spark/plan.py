@@ -20,7 +20,6 @@ from mqstore.spark.stores import (
     find_stores,
     summarize_all,
 )
-from mqstore.spark.values import topics_matching
 from mqstore.text import size_text
 
 if TYPE_CHECKING:
@@ -269,11 +268,7 @@ def _ranges(store: Summary, options: ReadOptions) -> Ranges:
 
 def _by_queues(store: Summary, options: ReadOptions, bounds: Bounds, ranges: Ranges) -> _Way:
     wanted = {(topic, queue_id): (begin, end) for topic, queue_id, begin, end in bounds}
-    topics = {queue.topic for queue in store.queues or ()}
-    if options.topics is not None:
-        topics.intersection_update(options.topics)
-    if options.topic_pattern is not None:
-        topics = topics_matching(options.topic_pattern, topics)
+    topics = options.topics_of({queue.topic for queue in store.queues or ()})
     queues, cost = [], 0
     for queue in store.queues or ():
         named = (queue.topic, queue.queue_id)

@@ -279,7 +279,7 @@ def _topics(store: mqstore.Store, options: ReadOptions) -> Sequence[str] | None:
     if options.topics is not None:
         chosen = set(options.topics)
     elif options.topic_pattern is not None:
-        chosen = topics_matching(options.topic_pattern, store.topics())
+        chosen = options.topics_of(store.topics())
     elif options.queues is not None:
         chosen = {topic for topic, _ in options.queues}
     elif options.access_path == "consumequeue" or (

@@ -24,7 +24,6 @@ from mqstore.spark.plan import pack, ranges_of
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.schema import ARROW_SCHEMAS
 from mqstore.spark.stores import find_stores
-from mqstore.spark.values import topics_matching
 from mqstore.store import below, is_remote
 
 if TYPE_CHECKING:
@@ -256,12 +255,9 @@ def _offsets(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBat
 
 
 def _chooses(options: ReadOptions, topic: str, queue_id: int) -> bool:
-    pattern, queues = options.topic_pattern, options.queues
-    return (
-        (options.topics is None or topic in options.topics)
-        and (pattern is None or bool(topics_matching(pattern, [topic])))
-        and (queues is None or queue_id in dict(queues).get(topic, ()))
-    )
+    queues = options.queues
+    is_chosen = queues is None or queue_id in dict(queues).get(topic, ())
+    return is_chosen and bool(options.topics_of([topic]))
 
 
 def _damage(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
