@@ -117,6 +117,12 @@ def read_lines(spark: SparkSession, folder: str) -> list[str]:
         return []
 
 
+def query_id(spark: SparkSession, checkpoint: str) -> str | None:
+    """The id that a query keeps over restarts, from its checkpoint; ``None`` without one."""
+    lines = read_lines(spark, f"{checkpoint}/metadata")
+    return json.loads(lines[0])["id"] if lines else None
+
+
 def write_line(spark: SparkSession, folder: str, line: str) -> None:
     """Replaces what a folder has by one line."""
     row = spark.createDataFrame([(line,)], "value string")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
-from mqstore.spark.books import check_books, migrated, purpose_of
+from mqstore.spark.books import check_books, migrated, purpose_of, query_id
 from mqstore.spark.compat import is_connect
 from mqstore.spark.failures import reason
 from mqstore.spark.options import ReadOptions, as_texts
@@ -321,7 +321,7 @@ def _start(
         kept["earlier"] = last.earlier
         resume = {"start": last.start, "end": last.end, "marks": last.marks}
         texts["resume"] = json.dumps(resume)
-    elif not _is_there(spark, settings.checkpoint) and _has_rows(spark, settings):
+    elif query_id(spark, settings.checkpoint) is None and _has_rows(spark, settings):
         raise ConfigError(
             f"[sink] {settings.path} has rows, and neither the checkpoint {settings.checkpoint} "
             f"nor the books {settings.books} are there: each message would come again; nothing "
@@ -342,13 +342,6 @@ def _start(
     elif settings.interval is not None:
         writer = writer.trigger(processingTime=settings.interval)
     return writer.start()
-
-
-def _is_there(spark: SparkSession, checkpoint: str) -> bool:
-    try:
-        return bool(spark.read.text(f"{checkpoint}/metadata").schema)
-    except AnalysisException:
-        return False
 
 
 def _has_rows(spark: SparkSession, settings: PipelineConfig) -> bool:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.storagelevel import StorageLevel
 
 from mqstore.errors import ConfigError
-from mqstore.spark.books import Books, Entry
+from mqstore.spark.books import Books, Entry, query_id
 from mqstore.spark.worker_check import Shipped
 
 if TYPE_CHECKING:
@@ -168,8 +168,7 @@ class Sinks(Shipped):
         Raises:
             ConfigError: The checkpoint is not the one that the tables were written with.
         """
-        query = self._query or _query_id(spark, self.settings.checkpoint)
-        self._query = query
+        query = self._query = self._query or query_id(spark, self.settings.checkpoint) or ""
         places = {row[0]: (row[4], row[5]) for row in rows}
         last = self.books.last(spark)
         if last is not None and last.query != query:
@@ -258,10 +257,3 @@ def _to_iceberg(frame: DataFrame, place: Place, app: str, number: int, by: Seque
 
 
 _SNAPSHOT = "mqstore-batch"
-
-
-def _query_id(spark: SparkSession, checkpoint: str) -> str:
-    """The id that a query keeps over restarts from its checkpoint."""
-    rows = spark.read.text(f"{checkpoint}/metadata").collect()
-    query: str = json.loads(rows[0]["value"])["id"]
-    return query
