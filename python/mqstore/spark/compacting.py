@@ -15,7 +15,7 @@ from mqstore.spark.ingest import PipelineConfig
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -58,7 +58,7 @@ def compact(
     last = Books(settings.books).last()
     newest = 0 if last is None else last.number
     joined = 0
-    for folder in list(_leaves(table)):
+    for folder in _leaves(table):
         _finish(folder)
         days = [part.removeprefix("date=") for part in folder.parts if part.startswith("date=")]
         if days and not days[0] < today.isoformat():
@@ -71,14 +71,12 @@ def compact(
     return joined
 
 
-def _leaves(table: Path) -> Iterator[Path]:
-    for folder in sorted(path for path in table.iterdir() if path.is_dir()):
-        if folder.name.startswith(("_", ".")):
-            continue
-        if folder.name.startswith("batch="):
-            yield table
-            return
-        yield from _leaves(folder)
+def _leaves(table: Path) -> list[Path]:
+    """The folders of batches, but those whose names hide them."""
+    found = {path.parent for path in table.rglob("batch=*") if path.is_dir()}
+    return sorted(
+        one for one in found if not any(p[0] in "_." for p in one.relative_to(table).parts)
+    )
 
 
 def _batches(folder: Path) -> list[Path]:
