@@ -15,7 +15,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everybody writes it
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from mqstore._native import ARROW_SCHEMA, _array_function
+from mqstore._native import _array_function
 from mqstore.errors import UnsupportedError
 
 try:
@@ -190,23 +190,22 @@ def register_functions(spark: SparkSession) -> None:
         spark.udf.register(name, _udf(name))
 
 
-_MESSAGE = [field for field in pa.schema(ARROW_SCHEMA) if field.name not in ("broker", "error")]
-_MESSAGE_ID = {"host": "string", "port": "int32", "physical_offset": "int64"}
-_SYS_FLAG = {
-    **dict.fromkeys(("transaction", "compression"), "string"),
-    **dict.fromkeys(("compressed", "multi_tags", "born_host_v6"), "bool"),
-    **dict.fromkeys(("store_host_v6", "need_unwrap", "inner_batch"), "bool"),
-}
+def _struct(name: str, of: pa.DataType) -> T.StructType:
+    """What a function gives for columns of a type."""
+    made = pa.array(_array_function(name, pa.array([], of)))
+    return from_arrow_schema(pa.schema(list(made.type)))
+
+
 _RETURNS: Mapping[str, T.DataType] = {
     "mq_body": T.BinaryType(),
     "mq_crc32": T.IntegerType(),
-    "mq_decode": from_arrow_schema(pa.schema(_MESSAGE)),
+    "mq_decode": _struct("mq_decode", pa.binary()),
     "mq_encode": T.BinaryType(),
     "mq_java_hash": T.IntegerType(),
     "mq_key_hash": T.IntegerType(),
-    "mq_parse_message_id": from_arrow_schema(pa.schema(_MESSAGE_ID)),
+    "mq_parse_message_id": _struct("mq_parse_message_id", pa.string()),
     "mq_properties": T.MapType(T.StringType(), T.StringType()),
-    "mq_sys_flag": from_arrow_schema(pa.schema(_SYS_FLAG)),
+    "mq_sys_flag": _struct("mq_sys_flag", pa.int32()),
     "mq_tags_code": T.LongType(),
 }
 
