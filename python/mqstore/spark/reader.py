@@ -16,7 +16,6 @@ from mqstore.errors import StoreError
 from mqstore.spark.compat import DataSourceReader
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.plan import pack, plan, ranges_of
-from mqstore.spark.schema import usual_columns
 from mqstore.spark.stores import log_once
 from mqstore.spark.values import topics_matching
 from mqstore.spark.worker_check import Shipped
@@ -37,23 +36,6 @@ BATCH_ROWS = 8192
 """Most rows of a record batch."""
 BATCH_BYTES = 2 << 20
 """A record batch has at most so many bytes of bodies, unless one alone has more."""
-
-
-def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReader:
-    """The reader for some options and columns of a message.
-
-    Spark refuses a reader that takes filters unless its own setting is on, so that only
-    ``pushdown=true`` has one.
-    """
-    # Spark does not tell which columns a query uses.
-    if options.columns is None and set(usual_columns()) <= set(columns):
-        log_once(
-            logging.INFO,
-            f"all {len(usual_columns())} columns of a message are decoded, whichever the query "
-            "uses; option columns=topic,body decodes only those that it names",
-        )
-    reader = PushdownReader if options.pushdown else MessageReader
-    return reader(options, tuple(columns))
 
 
 def log_selection(frame: DataFrame) -> DataFrame:
@@ -89,7 +71,7 @@ class Reader(Shipped, DataSourceReader):
 
 
 class MessageReader(Reader):
-    """Reads messages."""
+    """Reads messages, or another view of the log."""
 
     @in_one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
@@ -104,7 +86,11 @@ class MessageReader(Reader):
 
 
 class PushdownReader(MessageReader):
-    """The same, and Spark's filters choose what is read. Spark looks at each row again."""
+    """The same, and Spark's filters choose what is read. Spark looks at each row again.
+
+    Spark refuses a reader that takes filters unless its own setting is on, so that only
+    ``pushdown=true`` has one.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
         """Keeps what planning can use, and yields every filter back."""

@@ -6,6 +6,7 @@ others are read structure by structure; an option that a table cannot filter by 
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,10 @@ from mqstore.files.layout import index_files
 from mqstore.spark.compat import InputPartition
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.plan import pack, ranges_of
-from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
-from mqstore.spark.schema import ARROW_SCHEMAS
-from mqstore.spark.stores import find_stores
+from mqstore.spark.reader import MessageReader, PushdownReader, Reader, batches_of, task_cpus
+from mqstore.spark.schema import ARROW_SCHEMAS, usual_columns
+from mqstore.spark.stores import find_stores, log_once
+from mqstore.spark.values import LOG
 from mqstore.store import below, is_remote
 
 if TYPE_CHECKING:
@@ -39,11 +41,16 @@ _ENTRY_BYTES = 20
 
 def make_table_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReader:
     """The reader of the table that the options name."""
-    if options.table == "messages":
-        return make_reader(options, columns)
-    if options.table in ("raw", "dispatch"):
-        return MessageReader(options, tuple(columns))
-    return StructureReader(options, tuple(columns))
+    is_messages = options.table == "messages"
+    # Spark does not tell which columns a query uses.
+    if is_messages and options.columns is None and set(usual_columns()) <= set(columns):
+        log_once(
+            logging.INFO,
+            f"all {len(usual_columns())} columns of a message are decoded, whichever the query "
+            "uses; option columns=topic,body decodes only those that it names",
+        )
+    in_log = PushdownReader if options.pushdown and is_messages else MessageReader
+    return (in_log if options.table in LOG else StructureReader)(options, tuple(columns))
 
 
 @dataclass(frozen=True)
