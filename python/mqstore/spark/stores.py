@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import glob
 import logging
@@ -439,13 +438,9 @@ def check_queues_known(stores: Sequence[Summary], options: ReadOptions) -> None:
             topics = sorted({topic for topic, _ in known})
             if one.topic in topics:
                 ids = sorted(queue_id for topic, queue_id in known if topic == one.topic)
-                there = f"its queues are {', '.join(map(str, ids))}"
+                there = f"; its queues are {', '.join(map(str, ids))}"
             else:
-                near = difflib.get_close_matches(one.topic, topics, n=3)
-                there = f"did you mean {' or '.join(near)}?" if near else "no store has the topic"
-            raise ConfigError(
-                f"option {option}: no store has topic {one.topic}"
-                + (f", queue {one.queue_id}; " if one.queue_id >= 0 else "; ")
-                + there,
-                option,
-            )
+                there = nearest(one.topic, topics) or "; no store has the topic"
+            queue = f", queue {one.queue_id}" if one.queue_id >= 0 else ""
+            text = f"option {option}: no store has topic {one.topic}{queue}{there}"
+            raise ConfigError(text, option)
