@@ -6,7 +6,6 @@ A task opens a store, and writes below a folder, under the paths that the driver
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 import uuid
 from collections import Counter
@@ -98,10 +97,8 @@ def verify(
         True
     """
     rest = dict(storage_options or {})
-    given: dict[str, object] = {}
-    given |= {name: rest.pop(name) for name in ("at", "snapshot") if name in rest}
-    given |= {"storageOptions": json.dumps(rest)} if rest else {}
-    options = ReadOptions.parse(as_texts(paths, given))
+    given = {name: rest.pop(name, None) for name in ("at", "snapshot")}
+    options = ReadOptions.parse(as_texts(paths, {**given, "storageOptions": rest or None}))
 
     def check(store: str) -> VerifyReport:
         return mqstore.verify(options.root(store), level=level, threads=threads, config=config)
