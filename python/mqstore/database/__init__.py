@@ -44,6 +44,7 @@ _SCHEME = re.compile(r"(?:[a-z]+:)+(?://(?:localhost)?(?=/))?", re.IGNORECASE)
 _NAME_OPTIONS = {b"filename_pattern", b"file_extension"}
 _PLAIN_NAME = re.compile(rb"'[^'/]*' ?[,)]")
 _MOST_SQL = 1 << 32
+_CONTAINS = ("list_contains", "list_has", "array_contains", "array_has")
 _LEAST_MEMORY_BYTES = 1 << 20
 _MOST_THREADS = 1024
 # DuckDB takes NaN and Infinity for JSON, which has no such numbers.
@@ -297,29 +298,11 @@ class Session:
         for table, clause in sorted(tables, key=lambda one: -one[0]["query_location"]):
             where, alias = table["query_location"], table["alias"] or "messages"
             name = alias.replace('"', '""').encode()
-            columns = (["keys"], [alias.lower(), "keys"])
-            for condition in _all_of(clause):
-                match condition:
-                    case {
-                        "function_name": "list_contains"
-                        | "list_has"
-                        | "array_contains"
-                        | "array_has",
-                        "arguments": [
-                            {"expression": {"column_names": list(column)}},
-                            {
-                                "expression": {
-                                    "literal": {"kind": "STRING"},
-                                    "query_location": int(at),
-                                    "query_location_length": int(length),
-                                }
-                            },
-                        ],
-                    } if [part.lower() for part in column] in columns:
-                        by_key = b'messages_by_key(%s) as "%s"' % (raw[at : at + length], name)
-                        end = where + table["query_location_length"]
-                        text = text[:where] + by_key + text[end:]
-                        break
+            texts = (_text_in_keys(one, alias.lower()) for one in _all_of(clause))
+            if (span := next(filter(None, texts), None)) is not None:
+                by_key = b'messages_by_key(%s) as "%s"' % (raw[slice(*span)], name)
+                end = where + table["query_location_length"]
+                text = text[:where] + by_key + text[end:]
         return query[: len(query) - len(asked)] + text.decode()
 
     def _view_of_messages(self) -> list[Any]:
@@ -363,6 +346,22 @@ def _all_of(condition: Any) -> list[Any]:  # noqa: ANN401
         case {"type": "CONJUNCTION_AND", "children": list(parts)}:
             return [one for part in parts for one in _all_of(part)]
     return [condition]
+
+
+def _text_in_keys(condition: Any, table: str) -> tuple[int, int] | None:  # noqa: ANN401
+    """Where a condition has the text that must be in ``keys`` of a table; begin and end."""
+    match condition:
+        case {"function_name": name, "arguments": [{"expression": left}, {"expression": right}]}:
+            if name not in _CONTAINS:
+                return None
+            match left, right:
+                case {"column_names": [*column]}, {
+                    "literal": {"kind": "STRING"},
+                    "query_location": int(at),
+                    "query_location_length": int(length),
+                } if [part.lower() for part in column] in (["keys"], [table, "keys"]):
+                    return at, at + length
+    return None
 
 
 def _without_end(statement: str) -> str:
