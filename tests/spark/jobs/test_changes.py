@@ -23,9 +23,8 @@ from mqstore.spark import micro_batch, stream, target
 from mqstore.spark.books import check_purpose
 from mqstore.spark.compat import is_connect
 from mqstore.spark.failures import PySparkException, reason, sentence
-from mqstore.spark.ingest import pipeline
+from mqstore.spark.ingest import pipeline, preview
 from mqstore.spark.options import ReadOptions, as_texts
-from mqstore.spark.preview import preview
 from mqstore.spark.target import TargetLock
 
 if TYPE_CHECKING:

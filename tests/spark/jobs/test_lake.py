@@ -19,8 +19,7 @@ from helpers.stores import TINY, message
 from mqstore.spark.books import Books, Entry
 from mqstore.spark.compacting import compact
 from mqstore.spark.failures import PySparkException, sentence
-from mqstore.spark.ingest import pipeline
-from mqstore.spark.preview import preview
+from mqstore.spark.ingest import pipeline, preview
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

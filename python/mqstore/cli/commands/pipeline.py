@@ -158,8 +158,7 @@ class _Reports:
 
 def _preview(output: Output, file: str) -> None:
     """Shows a dry run; a session is started only where it alone knows the target."""
-    from mqstore.spark.ingest import PipelineConfig
-    from mqstore.spark.preview import preview
+    from mqstore.spark.ingest import PipelineConfig, preview
     from mqstore.spark.session import start_session
     from mqstore.spark.target import needs_session
 
