@@ -149,13 +149,9 @@ class _Books:
     def interrupted(self) -> _Batch | None:
         """The newest batch, if it has rows and is not done."""
         last = self.last()
-        if (
-            last is None
-            or last.start == places(last.end)
-            or self._path("done", last.number).exists()
-        ):
+        if last is None or self._path("done", last.number).exists():
             return None
-        return last
+        return None if last.start == places(last.end) else last
 
     def write(self, kind: str, number: int, content: Mapping[str, object]) -> None:
         """Writes a page, whole and durable; pages of long ago go."""
