@@ -15,7 +15,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, damaged, install
 
@@ -38,22 +38,16 @@ _CURRENT = re.compile(rb"MANIFEST-[0-9]{1,20}\n")
 _FILE = re.compile(r"[0-9]{6,20}\.(?:sst|log|blob)|MANIFEST-[0-9]+|CURRENT")
 
 
-class Databases:
-    """Reads databases for the extension, which has no RocksDB; a context manager.
+class Databases(contextlib.ExitStack):
+    """Reads databases for the extension, which has no RocksDB; its block has their folders.
 
     Args:
         wanted: Whether the broker's settings ask for queues in RocksDB.
     """
 
     def __init__(self, *, wanted: bool = False) -> None:
+        super().__init__()
         self._wanted = wanted
-        self._made = contextlib.ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._made.close()
 
     def is_installed(self) -> bool:
         """Whether databases can be read."""
@@ -65,7 +59,7 @@ class Databases:
 
     def scratch(self) -> str:
         """A new folder, which goes at the end of the block."""
-        made = self._made.enter_context(tempfile.TemporaryDirectory(prefix="mqstore-"))
+        made = self.enter_context(tempfile.TemporaryDirectory(prefix="mqstore-"))
         return str(Path(made, "queues"))
 
     def rows(self, folder: str, families: Sequence[str]) -> Iterator[Row]:
