@@ -64,7 +64,7 @@ def compact(
         if days and not days[0] < today.isoformat():
             continue
         # The newest batch may come again.
-        batches = [one for one in _batches(folder) if _number(one) < newest]
+        batches = [one for one in sorted(folder.glob("batch=*")) if _number(one) < newest]
         if len(batches) > 1:
             _join(spark, folder, batches, settings.file_bytes)
             joined += len(batches)
@@ -77,10 +77,6 @@ def _leaves(table: Path) -> list[Path]:
     return sorted(
         one for one in found if not any(p[0] in "_." for p in one.relative_to(table).parts)
     )
-
-
-def _batches(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.name.startswith("batch="))
 
 
 def _number(batch: Path) -> int:
