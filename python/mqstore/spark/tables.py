@@ -102,13 +102,7 @@ class StructureReader(Reader):
         schema = pa.schema([ARROW_SCHEMAS[part.table].field(name) for name in self.columns])
         for batch in _READ[part.table](part, self.options):
             whole = batch.append_column("broker", _same(part.broker, batch.num_rows))
-            arrays = [
-                whole.column(field.name).cast(field.type)
-                if field.name in whole.schema.names
-                else pa.nulls(whole.num_rows, field.type)
-                for field in schema
-            ]
-            yield pa.record_batch(arrays, schema=schema)
+            yield whole.select(schema.names).cast(schema)
 
 
 def _same(value: str | int, rows: int) -> pa.Array:
