@@ -72,8 +72,8 @@ def compact(
 
 
 def _leaves(table: Path) -> list[Path]:
-    """The folders of batches, but those whose names hide them."""
-    found = {path.parent for path in table.rglob("batch=*") if path.is_dir()}
+    """The folders of batches and of joined files, but those whose names hide them."""
+    found = {path.parent for name in ("batch=*", _READY) for path in table.rglob(name)}
     return sorted(
         one for one in found if not any(p[0] in "_." for p in one.relative_to(table).parts)
     )

@@ -198,6 +198,16 @@ def test_compaction_joins_days_that_are_over(spark: SparkSession, tmp_path: Path
             compact(spark, {"source": {"paths": ["x"]}, "sink": sink})
 
 
+def test_a_compaction_that_was_killed_before_its_last_rename_is_finished(tmp_path: Path) -> None:
+    day = tmp_path / "lake" / "date=2023-11-14"
+    (day / "_compacted").mkdir(parents=True)
+    (day / "_compacted" / "_replaces.json").write_text('["batch=00000000", "batch=00000001"]')
+    none: Any = None
+    sink = {"path": str(tmp_path / "lake")}
+    assert compact(none, {"source": {"paths": ["x"]}, "sink": sink}) == 0
+    assert [path.name for path in day.iterdir()] == ["batch=00000000-00000001"]
+
+
 def test_tables_of_the_catalog_take_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
     names = ("lake_messages", "lake_messages_quarantine", "lake_messages_metrics")
     sink: dict[str, Any] = {"table": names[0], "checkpoint": str(tmp_path / "checkpoint")}
