@@ -74,6 +74,22 @@ DEFAULTS: Final[Mapping[str, bool | int | str | None]] = {
 }
 """The defaults by name, RocketMQ's where the name is."""
 
+OF_FILES: Final = (
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "mapper_file_size_batch_consume_queue",
+    "enable_consume_queue_ext",
+    "mapped_file_size_consume_queue_ext",
+    "max_hash_slot_num",
+    "max_index_num",
+    "enable_lmq",
+    "enable_multi_dispatch",
+    "message_delay_level",
+    "enabled_append_prop_crc",
+    "flush_disk_type",
+)
+"""Settings by which the files of a store are laid out, or read."""
+
 FIELD_OF: Final = {
     setting.conf_name: name for name, setting in SETTINGS.items() if setting.conf_name
 }

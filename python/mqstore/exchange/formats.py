@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from mqstore._native import Damage
+from mqstore._settings import OF_FILES
 from mqstore.errors import ConfigError, CorruptionError, InvalidMessageError, damaged, install
 from mqstore.exchange.rows import message_of
 
@@ -37,22 +38,7 @@ _MOST_OFFSET = 2**63 - 2**32
 _NUMBERS = ("messages", "bytes", "min_physical_offset", "max_physical_offset")
 
 # Settings that another store needs for equal files.
-_SETTINGS = (
-    "rocketmq_version",
-    "mapped_file_size_commit_log",
-    "mapped_file_size_consume_queue",
-    "mapper_file_size_batch_consume_queue",
-    "enable_consume_queue_ext",
-    "mapped_file_size_consume_queue_ext",
-    "max_hash_slot_num",
-    "max_index_num",
-    "message_index_enable",
-    "message_delay_level",
-    "enable_lmq",
-    "enable_multi_dispatch",
-    "enabled_append_prop_crc",
-    "flush_disk_type",
-)
+_SETTINGS = ("rocketmq_version", "message_index_enable", *OF_FILES)
 BATCH_ROWS = 32_768
 """Messages of a batch at the most."""
 # A row group of Parquet ends with the batch that reaches one of the two.

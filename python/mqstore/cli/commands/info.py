@@ -10,9 +10,9 @@ import msgspec
 
 import mqstore
 from mqstore._names import lite_names
-from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
+from mqstore._settings import DEFAULTS, OF_FILES, OWN_FILE, SETTINGS
 from mqstore.cli.messages import STAND_INS
-from mqstore.cli.options import FILE, flag, open_store, option, read_command
+from mqstore.cli.options import FILE, flag, option, read_command
 from mqstore.cli.output import Column, Lines, Output, Row, columns, known, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.layout import index_files, list_files, open_index_files
@@ -55,7 +55,7 @@ def info_command(output: Output, store: str, config: str | None) -> None:
         mqstore info /data/store
         mqstore info /data/store --json | jq .state
     """
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         document = _info(opened) | {"stand_ins": _stand_ins(opened, config)}
     output.document(document, lambda: _info_lines(document))
 
@@ -225,7 +225,7 @@ def config_command(
     """
     if broker_conf and only is not None:
         raise click.UsageError("--broker-conf and --file: expected one of them, got both.")
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         settings = opened.config.given()
         if broker_conf:
             if is_remote(store):
@@ -246,22 +246,7 @@ def config_command(
 
 
 # They decide whether and how a broker reads the files that are there.
-_OF_FILES = (
-    "store_path_commit_log",
-    "read_only_commit_log_store_paths",
-    "mapped_file_size_commit_log",
-    "mapped_file_size_consume_queue",
-    "mapper_file_size_batch_consume_queue",
-    "enable_consume_queue_ext",
-    "mapped_file_size_consume_queue_ext",
-    "max_hash_slot_num",
-    "max_index_num",
-    "enable_lmq",
-    "enable_multi_dispatch",
-    "message_delay_level",
-    "enabled_append_prop_crc",
-    "flush_disk_type",
-)
+_OF_BROKER = ("store_path_commit_log", "read_only_commit_log_store_paths", *OF_FILES)
 
 
 def _broker_conf(root: Path, settings: Row) -> dict[str, str]:
@@ -271,7 +256,7 @@ def _broker_conf(root: Path, settings: Row) -> dict[str, str]:
         (root / folder / "CURRENT").is_file() for folder in ("consumequeue", "consumequeue_rocksdb")
     ):
         lines["storeType"] = "defaultRocksDB"
-    for name in _OF_FILES:
+    for name in _OF_BROKER:
         value = settings.get(name)
         if value is None or value == DEFAULTS[name]:
             continue
@@ -311,25 +296,20 @@ def _config_files(folder: Path, only: str | None) -> dict[str, _ConfigFile]:
 
 def _config_file(path: Path) -> _ConfigFile | None:
     """The file, or else its backup, as a broker reads them; ``None`` where neither is of use."""
-    why = "gone"
-    if path.is_file():
-        why = "empty"
-        if path.stat().st_size:
-            try:
-                return _ConfigFile(mqstore.read_config_json(path), "")
-            except mqstore.CorruptionError as error:
-                note(f"mqstore: {error}")
-                why = "unreadable"
-    backup = path.with_name(f"{path.name}.bak")
-    if not backup.is_file() or not backup.stat().st_size:
-        return None
-    try:
-        text = mqstore.read_config_json(backup)
-    except mqstore.CorruptionError as error:
-        note(f"mqstore: {error}")
-        return None
-    note(f"mqstore: config/{path.name} is {why}, {backup.name} is shown in its place")
-    return _ConfigFile(text, why)
+    why = ""
+    for file in (path, path.with_name(f"{path.name}.bak")):
+        state = "empty" if file.is_file() else "gone"
+        try:
+            if file.is_file() and file.stat().st_size:
+                text = mqstore.read_config_json(file)
+                if why:
+                    note(f"mqstore: config/{path.name} is {why}, {file.name} is shown in its place")
+                return _ConfigFile(text, why)
+        except mqstore.CorruptionError as error:
+            note(f"mqstore: {error}")
+            state = "unreadable"
+        why = why or state
+    return None
 
 
 def _config_lines(settings: Row, files: dict[str, _ConfigFile]) -> Lines:
