@@ -285,7 +285,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         problems: list[str] = []
         with stores.opened(path) as store:
             if self._name == "files":
-                yield from (group.row() for group in list_files(root_of(store)).groups)
+                yield from map(as_document, list_files(root_of(store)).groups)
             elif self._name == "index_entries":
                 paths = index_files(root_of(store))
                 if not paths or store.index_usable:

@@ -36,20 +36,15 @@ class FileGroup:
         name: The file, or the folder that holds them.
         what: Description.
         files: How many.
-        size: Their lengths in bytes.
-        allocated: Bytes that they take on the disk, less than the lengths where files are sparse.
+        bytes: Their lengths.
+        allocated_bytes: What they take on the disk, less than the lengths where files are sparse.
     """
 
     name: str
     what: str
     files: int = 0
-    size: int = 0
-    allocated: int = 0
-
-    def row(self) -> dict[str, object]:
-        """The group as ``mqstore info --json`` lists it."""
-        sizes = {"files": self.files, "bytes": self.size, "allocated_bytes": self.allocated}
-        return {"name": self.name, "what": self.what, **sizes}
+    bytes: int = 0
+    allocated_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -84,8 +79,8 @@ def list_files(root: str | RemotePath) -> StoreFiles:
             continue
         group = groups.setdefault(known[0], FileGroup(*known[:2]))
         group.files += 1
-        group.size += status.st_size
-        group.allocated += status.st_blocks * 512
+        group.bytes += status.st_size
+        group.allocated_bytes += status.st_blocks * 512
     return StoreFiles(sorted(groups.values(), key=lambda group: group.name), sorted(unknown))
 
 
@@ -134,21 +129,23 @@ def numbered(folder: Path, digits: int) -> list[Path]:
     )
 
 
-def open_index_file(store: Store, path: Path) -> IndexFile:
-    """One of them, with the slots and entries that the store found."""
+def open_index_files(
+    store: Store, paths: Iterable[Path], *, skip_damaged: bool = False
+) -> Iterator[tuple[Path, IndexFile]]:
+    """Opens them in turn, each until the next, with the slots and entries that the store found.
+
+    Passes over those that were deleted meanwhile, and with `skip_damaged` over damaged ones.
+    """
     config = store.config
-    assert config.max_hash_slot_num is not None  # noqa: S101 - a store's own settings are whole
-    assert config.max_index_num is not None  # noqa: S101
-    return IndexFile(path, slots=config.max_hash_slot_num, entries=config.max_index_num)
-
-
-def open_index_files(store: Store, paths: Iterable[Path]) -> Iterator[tuple[Path, IndexFile]]:
-    """Opens them in turn, each until the next; passes over those that were deleted meanwhile."""
+    slots, entries = config.max_hash_slot_num, config.max_index_num
+    assert slots is not None  # noqa: S101 - a store's own settings are whole
+    assert entries is not None  # noqa: S101
     for path in paths:
         try:
-            file = open_index_file(store, path)
-        except StoreIOError as error:
-            if error.errno == errno.ENOENT:
+            file = IndexFile(path, slots=slots, entries=entries)
+        except (CorruptionError, StoreIOError) as error:
+            is_gone = isinstance(error, StoreIOError) and error.errno == errno.ENOENT
+            if is_gone or (skip_damaged and isinstance(error, CorruptionError)):
                 continue
             raise
         with file:

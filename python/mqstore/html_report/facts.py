@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ import mqstore
 from mqstore._names import is_system_topic, lite_names, message_types
 from mqstore._native import _survey
 from mqstore.care.pending import PendingMessages
-from mqstore.files.layout import index_files, list_files, open_index_file
+from mqstore.files.layout import index_files, list_files, open_index_files
 from mqstore.html_report.now import lags, present_state, verdict
 from mqstore.html_report.timeline import make_timeline
 from mqstore.store import below, root_of, settings_of
@@ -181,25 +180,20 @@ def _index(store: Store) -> SimpleNamespace:
         paths = []
     rows = []
     chains: Counter[int] = Counter()
-    for path in paths:
+    # Damage is among the findings.
+    for path, file in open_index_files(store, paths, skip_damaged=True):
         try:
-            with open_index_file(store, path) as file:
-                lengths, entries = file.chain_lengths(), len(file)
-                capacity, slots = file.capacity, file.slots
+            lengths, entries = file.chain_lengths(), len(file)
         except mqstore.CorruptionError:
-            continue  # among the findings
-        except mqstore.StoreIOError as error:
-            if error.errno == errno.ENOENT:
-                continue  # deleted meanwhile
-            raise
+            continue
         chains.update(lengths)
         used = sum(lengths.values())
         row = SimpleNamespace(
             name=path.name,
             entries=entries,
-            entries_part=entries / capacity if capacity else 0.0,
+            entries_part=entries / file.capacity if file.capacity else 0.0,
             used_slots=used,
-            slots_part=used / slots,
+            slots_part=used / file.slots,
             mean_chain=entries / used if used else 0.0,
             longest_chain=max(lengths, default=0),
         )

@@ -79,7 +79,7 @@ def present_state(
         ],
         disk_total=disk[0],
         disk_used=disk[1],
-        store_bytes=sum(file.allocated for file in files),
+        store_bytes=sum(file.allocated_bytes for file in files),
     )
 
 

@@ -85,7 +85,7 @@ def _info(store: Store) -> Row:
         "checkpoint": _checkpoint_info(store),
         "versions": store.versions(),
         "settings": {name: getattr(store.config, name) for name in _LEARNT},
-        "files": [group.row() for group in files.groups],
+        "files": files.groups,
         "rocksdb": None if is_remote(root) else _rocksdb(store.path),
         "not_read": not_read,
         "unknown": [path for path in files.unknown if not _is_below(path, not_read)],
