@@ -158,6 +158,11 @@ class Topic:
         return bisect_left(range(end), x=True, lo=begin, hi=end, key=is_behind)
 
 
+def queue_of(store: Store, topic: str, queue_id: int) -> QueueInfo | None:
+    """Returns a queue of a store; ``None`` where there is none of that name."""
+    return next((one for one in store.queues(topic) if one.queue_id == queue_id), None)
+
+
 def messages_of_queue(
     store: Store, topic: str, queue_id: int, offset: int, end: int, *, tags: str | None = None
 ) -> Iterator[StoredMessage]:

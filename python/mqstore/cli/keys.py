@@ -16,7 +16,7 @@ from mqstore.files.layout import index_files, open_index_files
 from mqstore.results import QueryResult
 from mqstore.store import root_of
 from mqstore.text import count_text, size_text, time_text
-from mqstore.topic import messages_of_queue
+from mqstore.topic import messages_of_queue, queue_of
 
 if TYPE_CHECKING:
     import re
@@ -210,10 +210,8 @@ def _by_key(store: Store, what: Selection) -> _Messages:
 
 
 def _by_queue(store: Store, topic: str, queue_id: int, what: Selection) -> _Messages:
-    for queue in store.queues(topic):
-        if queue.queue_id == queue_id:
-            break
-    else:
+    queue = queue_of(store, topic, queue_id)
+    if queue is None:
         return
     begin, end = queue.min_offset, queue.max_offset
     if what.offset is not None:

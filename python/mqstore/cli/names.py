@@ -12,7 +12,7 @@ from mqstore.cli.output import note
 from mqstore.errors import MessageNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mqstore import Store
 
@@ -42,25 +42,16 @@ def refusals() -> Iterator[None]:
         raise click.ClickException(text) from None
 
 
-def check_topics(store: Store, topics: Iterable[str]) -> None:
-    """Checks that each topic is there.
+def check_topics(store: Store, topics: Sequence[str], queue_id: int | None = None) -> None:
+    """Checks that each topic is there, and that one of them has the queue, if one is asked for.
 
     Raises:
-        click.ClickException: One is not; the text has the nearest names.
+        click.ClickException: One is not, with the nearest names; or none has the queue.
     """
     if missing := missing_topics(store, topics):
         raise click.ClickException("; ".join(missing))
-
-
-def check_queue(store: Store, topics: Iterable[str], queue_id: int | None) -> None:
-    """Checks that one of the topics has the queue, if one is asked for.
-
-    Raises:
-        click.ClickException: None has it.
-    """
     if queue_id is None:
         return
-    topics = tuple(topics)
     found = {queue.queue_id for topic in topics for queue in store.queues(topic)}
     if found and queue_id not in found:
         names = " and ".join(map(repr, topics))

@@ -49,33 +49,24 @@ class Parsed(_ParamType):
 
 TIME = Parsed("time", parse_time)
 """A click type: ``parse_time``."""
-SIZE = Parsed("size", parse_size)
-"""A click type: ``parse_size``."""
-DURATION = Parsed("duration", lambda text: -parse_time(f"-{text}", lambda: 0) // 1000)
-"""A click type: ``60s``, ``2h``, ``7d``, in seconds."""
-RATE = Parsed("rate", lambda text: parse_size(text.removesuffix("/s")))
-"""A click type: ``50m/s``, in bytes a second."""
 COUNT_RATE = Parsed("rate", lambda text: float(text.removesuffix("/s")))
 """A click type: ``200/s``."""
-COUNT = click.IntRange(min=1)
-"""A click type: at least one."""
-OFFSET = click.IntRange(min=0)
-"""A click type: a physical offset, or one in a queue."""
-QUEUE = click.IntRange(0, 2**31 - 1)
-"""A click type: a queue's number."""
+_COUNT = click.IntRange(min=1)
 FILE = click.Path(dir_okay=False)
 """A click type: a file, whether it is there or not."""
 TYPES = {
-    "BYTES": COUNT,
-    "COUNT": COUNT,
+    "BYTES": _COUNT,
+    "COUNT": _COUNT,
     "DIR": click.Path(),
-    "DURATION": DURATION,
+    # 60s, 2h, 7d, in seconds.
+    "DURATION": Parsed("duration", lambda text: -parse_time(f"-{text}", lambda: 0) // 1000),
     "FILE": FILE,
-    "HOURS": COUNT,
-    "OFFSET": OFFSET,
-    "QUEUE": QUEUE,
-    "RATE": RATE,
-    "SIZE": SIZE,
+    "HOURS": _COUNT,
+    "OFFSET": click.IntRange(min=0),
+    "QUEUE": click.IntRange(0, 2**31 - 1),
+    # 50m/s, in bytes a second.
+    "RATE": Parsed("rate", lambda text: parse_size(text.removesuffix("/s"))),
+    "SIZE": Parsed("size", parse_size),
     "TIME": TIME,
 }
 """Types of what options take, by the names that the help has for it."""
@@ -263,8 +254,3 @@ def open_to_change(path: str, config: str | None) -> mqstore.Store:
     local(path, "this command")
     _native._check_owner(path, settings=settings)  # noqa: SLF001 - our own
     return mqstore.open(path, "r+", config=config)
-
-
-def open_store(path: str, config: str | None) -> mqstore.Store:
-    """The store to be looked at, read-only."""
-    return mqstore.open(path, "r", config=config)

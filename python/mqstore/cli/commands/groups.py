@@ -18,7 +18,7 @@ from mqstore._native import _keep_config
 from mqstore.care.unread import OFFSET_TABLES, GroupReader
 from mqstore.cli import shared
 from mqstore.cli.names import check_group, check_topics
-from mqstore.cli.options import Parsed, flag, open_store, open_to_change, option, read_command
+from mqstore.cli.options import Parsed, flag, open_to_change, option, read_command
 from mqstore.cli.output import Column, Output, Row, columns, note
 from mqstore.errors import CorruptionError
 from mqstore.text import age_text, count_text, escape, parse_time, time_text
@@ -105,7 +105,7 @@ def groups_command(
         return _reset(output, store, group, reset_to, config=config, **resetting)
     if any(resetting.values()):
         raise click.UsageError("--apply, --topic and --only-negative belong to --reset-to.")
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         for warning in opened.warnings:
             if "Offset.json" in warning:
                 note(f"mqstore: {escape(warning)}")
@@ -140,7 +140,7 @@ def _reset(
         return list(reset(store, committed, *given, only_negative=only_negative, backup=backup))
 
     # Opening for writing sets offsets beyond the end back: they would no longer count as wrong.
-    with open_store(root, config) as store:
+    with mqstore.open(root, config=config) as store:
         unreadable, committed = None, {}
         try:
             committed = store.groups()

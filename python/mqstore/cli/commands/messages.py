@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+import mqstore
 from mqstore.cli import keys, shared
 from mqstore.cli.message_options import raw_option, template_option, view_options
 from mqstore.cli.messages import MessageView, line_of, note_skipped, print_messages
-from mqstore.cli.names import check_queue, check_topics, note_nothing
-from mqstore.cli.options import TIME, flag, open_store, option, read_command
+from mqstore.cli.names import check_topics, note_nothing
+from mqstore.cli.options import TIME, flag, option, read_command
 from mqstore.cli.output import Column, Output, OutputClosedError, columns, note
 from mqstore.errors import CorruptionError, StoreIOError, expected_got
 from mqstore.exchange.matching import body_matches
@@ -82,10 +83,10 @@ def cat_command(
     if what.key is not None and {what.queue_id, what.offset, what.tags} != {None}:
         raise click.UsageError("--key goes with -t, -n, --from and --to only.")
     show = line_of(view, template, what.grep, raw=raw)
-    with open_store(store, config) as opened, closing(keys.Selected(opened, what)) as found:
+    opening = mqstore.open(store, config=config)
+    with opening as opened, closing(keys.Selected(opened, what)) as found:
         if not allow_empty:
-            check_topics(opened, what.topics)
-            check_queue(opened, what.topics, what.queue_id)
+            check_topics(opened, what.topics, what.queue_id)
         printed = print_messages(output, found, view, show)
         if what.end_ms is None and (what.limit is None or printed < what.limit):
             try:
@@ -120,7 +121,7 @@ def get_command(
         mqstore get /data/store 81234
         mqstore get /data/store 0A09080700002A9F0000000000013D62 --raw > body
     """
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         if which.isdecimal() and which.isascii() and len(which) not in keys.ID_LENGTHS:
             offset = int(which)
             if offset >= 2**63:
@@ -162,7 +163,7 @@ def query_command(
     what = keys.Sought(**sought, exact=not rocketmq)
     if (what.key is None) == (what.tags is None):
         raise click.UsageError("give either -k KEY or --tags TAGS")
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         check_topics(opened, what.topics)
         result = keys.query(opened, what, limit)
         if output.form == "json":
@@ -217,9 +218,8 @@ def at_command(
         mqstore at /data/store -t orders -2h
         mqstore at /data/store -t orders -q 0 '2026-11-21 10:00' --tz Europe/Berlin
     """
-    with open_store(store, config) as opened:
-        check_topics(opened, topics)
-        check_queue(opened, topics, queue_id)
+    with mqstore.open(store, config=config) as opened:
+        check_topics(opened, topics, queue_id)
         rows = [
             {
                 "topic": queue.topic,
@@ -294,10 +294,9 @@ def tail_command(
     def wanted(message: StoredMessage) -> bool:
         return what.queue_id in {None, message.queue_id} and (matches is None or matches(message))
 
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         if not allow_empty:
-            check_topics(opened, what.topics)
-            check_queue(opened, what.topics, what.queue_id)
+            check_topics(opened, what.topics, what.queue_id)
         position = opened.max_physical_offset
         printed = put(_last(opened, what))
         if not following:

@@ -11,11 +11,12 @@ import click
 import mqstore
 from mqstore._names import kind_of_name, lite_names, message_types
 from mqstore.cli import shared
-from mqstore.cli.names import check_queue, check_topics
-from mqstore.cli.options import config_option, open_store, option, output_options, read_argument
+from mqstore.cli.names import check_topics
+from mqstore.cli.options import option, read_command
 from mqstore.cli.output import Output, Row, Rows, columns, known, note
 from mqstore.cli.progress import progress
 from mqstore.files.layout import open_queue
+from mqstore.topic import queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,11 +36,8 @@ _bytes_option = option(
 )
 
 
-@click.command("topics")
-@read_argument()
-@config_option
+@read_command("topics")
 @_bytes_option
-@output_options
 def topics_command(output: Output, store: str, config: str | None, with_bytes: bool) -> int:
     """List the topics: type, queues, messages, bytes, time span.
 
@@ -53,18 +51,15 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
     """
     damaged: list[str] = []
     shown = columns("topic", "type", "queues", "messages", *["bytes"] * with_bytes, *_TIMES)
-    with open_store(store, config) as opened, _progress() as advance:
+    with mqstore.open(store, config=config) as opened, _progress() as advance:
         rows = topic_rows(opened, damaged, with_bytes=with_bytes, advance=advance)
         output.rows(rows, shown)
     return _report_damaged(damaged)
 
 
-@click.command("queues")
-@read_argument()
+@read_command("queues")
 @shared.topics()
-@config_option
 @_bytes_option
-@output_options
 def queues_command(
     output: Output, store: str, topics: tuple[str, ...], config: str | None, with_bytes: bool
 ) -> int:
@@ -79,7 +74,7 @@ def queues_command(
     damaged: list[str] = []
     counts = ("messages", *["bytes"] * with_bytes)
     shown = columns("topic", "queue_id", "kind", *_OFFSETS, *counts, *_TIMES)
-    with open_store(store, config) as opened, _progress() as advance:
+    with mqstore.open(store, config=config) as opened, _progress() as advance:
         check_topics(opened, topics)
         rows = queue_rows(opened, topics, damaged, with_bytes=with_bytes, advance=advance)
         output.rows(rows, shown)
@@ -178,11 +173,9 @@ def find_queue(store: Store, topic: str, queue_id: int) -> QueueInfo:
     Raises:
         click.ClickException: There is none.
     """
-    check_topics(store, [topic])
-    check_queue(store, [topic], queue_id)
-    for queue in store.queues(topic):
-        if queue.queue_id == queue_id:
-            return queue
+    check_topics(store, [topic], queue_id)
+    if (queue := queue_of(store, topic, queue_id)) is not None:
+        return queue
     raise click.ClickException(f"no queue {queue_id} of topic {topic!r} in {store.path}")
 
 

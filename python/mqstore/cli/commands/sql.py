@@ -22,7 +22,7 @@ import msgspec
 import mqstore
 from mqstore import _native
 from mqstore.cli import shared
-from mqstore.cli.options import SIZE, command, flag, option, read_argument
+from mqstore.cli.options import command, flag, option, read_argument
 from mqstore.cli.output import Column, Output, OutputClosedError, Pager, note, on_terminal
 from mqstore.cli.progress import progress
 from mqstore.errors import needs
@@ -70,7 +70,7 @@ class _Command(click.Command):
 @option("-o --out", "FILE", f"Write a file; its suffix says how: {', '.join(_SUFFIXES)}.")
 @flag("--overwrite", "Replace a file of -o that is there.")
 @flag("--allow-files", "Let SQL read and write other files.")
-@option("--memory memory_bytes", None, "Memory of DuckDB for the query.", type=SIZE, default="1g")
+@option("--memory memory_bytes", "SIZE", "Memory of DuckDB for the query.", default="1g")
 @option("--threads", "COUNT", "Threads of DuckDB.", type=click.IntRange(1, 1024), default=2)
 @option(
     "--spill",

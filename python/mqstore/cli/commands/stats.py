@@ -10,7 +10,7 @@ import mqstore
 from mqstore.cli import shared
 from mqstore.cli.messages import note_skipped, note_stand_ins
 from mqstore.cli.names import check_topics, note_nothing
-from mqstore.cli.options import open_store, option, read_command, several, storage_options
+from mqstore.cli.options import option, read_command, read_pairs, several, storage_options
 from mqstore.cli.output import Column, Output, columns, note
 from mqstore.cli.progress import progress
 from mqstore.errors import expected_got, needs
@@ -103,7 +103,7 @@ def stats_command(
             f"--sort {sort} needs one of {times} in --by; found {','.join(by)!r}"
         )
     if topics and not allow_empty:
-        with open_store(store, options["config"]) as opened:
+        with mqstore.open(store, config=options["config"]) as opened:
             check_topics(opened, topics)
     with progress("counting") as advance:
         rows, counted = count(
@@ -149,14 +149,12 @@ def stats_command(
 
 
 def _read_labels(
-    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
-    labels = {}
-    for pair in value:
-        name, sign, text = pair.partition("=")
-        if not sign or not name.isidentifier() or not name.isascii() or name.startswith("__"):
-            raise click.BadParameter(f"{pair!r} is not NAME=VALUE")
-        labels[name] = text
+    labels = read_pairs(ctx, param, given)
+    for name in labels:
+        if not name.isidentifier() or not name.isascii() or name.startswith("__"):
+            raise click.BadParameter(f"{name!r} is no name of a label")
     return labels
 
 

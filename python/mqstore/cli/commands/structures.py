@@ -12,7 +12,7 @@ from mqstore._names import nearest, recent_keys
 from mqstore.cli import shared
 from mqstore.cli.commands.queues import find_queue
 from mqstore.cli.names import check_topics
-from mqstore.cli.options import flag, open_store, option, read_command
+from mqstore.cli.options import flag, option, read_command
 from mqstore.cli.output import Column, Lines, Output, Row, Rows, columns, note
 from mqstore.cli.progress import progress
 from mqstore.files.layout import index_files, open_index_files, open_queue
@@ -64,7 +64,7 @@ def cq_command(
         mqstore cq /data/store -t orders -q 0 -n 20
         mqstore cq /data/store -t orders -q 0 --check
     """
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         queue = open_queue(opened, find_queue(opened, topic, queue_id))
         if queue is None:
             note("no file yet: the messages of this queue are in the log only")
@@ -144,7 +144,7 @@ def checkpoint_command(output: Output, store: str, config: str | None) -> None:
         mqstore checkpoint /data/store
         mqstore checkpoint /data/store --json
     """
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         path = below(root_of(opened), "checkpoint")
         if not path.exists():
             raise click.ClickException(f"no checkpoint in {opened.path}")
@@ -217,7 +217,7 @@ def index_command(
     """
     if entries and chain is not None:
         raise click.UsageError("--entries and --chain exclude each other.")
-    with open_store(store, config) as opened:
+    with mqstore.open(store, config=config) as opened:
         paths = [path for path in index_files(root_of(opened)) if only in {None, path.name}]
         if only is not None and not paths:
             raise click.ClickException(f"no index file {only!r} in {opened.path}")

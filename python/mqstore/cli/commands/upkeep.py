@@ -16,7 +16,6 @@ from mqstore.cli.options import (
     command,
     config_option,
     flag,
-    open_store,
     open_to_change,
     option,
     output_options,
@@ -77,7 +76,7 @@ def recover_command(
 
 def _quarantine(output: Output, store: str, *, apply: bool, config: str | None) -> int:
     """Lists what is in the quarantine, or puts it back."""
-    with (open_to_change if apply else open_store)(store, config) as opened:
+    with (open_to_change if apply else mqstore.open)(store, config=config) as opened:
         if not folders(store):
             note(f"mqstore: no messages in the quarantine of {escape(store)}")
         if not apply:
@@ -172,7 +171,7 @@ def rebuild_command(
         raise click.UsageError("--apply and --out exclude each other.")
     if topics:
         # Rebuilding may cure what keeps a store from being opened, and refuses these names itself.
-        with suppress(mqstore.StoreError), open_store(store, options["config"]) as opened:
+        with suppress(mqstore.StoreError), mqstore.open(store, config=options["config"]) as opened:
             # No message is of a light queue's topic.
             check_topics(opened, [topic for topic in topics if not topic.startswith("%LMQ%")])
     began = time.monotonic()
