@@ -10,16 +10,7 @@ import mqstore
 from mqstore import _native
 from mqstore._names import listed
 from mqstore.errors import checked, wrong_setting
-from mqstore.exchange.matching import (
-    Choice,
-    LeftAsIs,
-    check_choice,
-    check_rules,
-    default_rules,
-    left_as_is,
-    load_rules,
-    survey,
-)
+from mqstore.exchange import matching
 from mqstore.results import _Report
 from mqstore.store import connect, connect_each, local, settings_of
 
@@ -63,7 +54,7 @@ class CopyReport(_Report):
     in_place: bool = False
     config_files: tuple[str, ...] = ()
     deleted_topics: tuple[str, ...] = ()
-    left_as_is: tuple[LeftAsIs, ...] = ()
+    left_as_is: tuple[matching.LeftAsIs, ...] = ()
 
 
 class QueueDiff(NamedTuple):
@@ -196,31 +187,31 @@ def copy(
         StoreIOError: Something is at `out` already, or the system refused something.
     """
     path = connect(path, storage_options)
-    rules, salt = load_rules(redact)
+    rules, salt = matching.load_rules(redact)
     local(out, "mqstore.copy")
     if Path(out).absolute().is_relative_to(Path(path).absolute()):
         raise wrong_setting("out", "a folder outside of the store", out)
     if redact_default not in {None, "zeros", "drop"}:
         raise wrong_setting("redact_default", "zeros or drop", repr(redact_default))
-    choice = Choice(
+    choice = matching.Choice(
         topics=listed(topics),
         tags=tags,
         keys=listed(keys),
         begin_ms=begin_ms,
         end_ms=end_ms,
     )
-    left: tuple[LeftAsIs, ...] = ()
+    left: tuple[matching.LeftAsIs, ...] = ()
     with mqstore.open(path, "r", config=config) as store:
         if not allow_empty:
-            check_choice(store, choice)
+            matching.check_choice(store, choice)
         if rules or redact_default:
-            found = survey(store, choice)
+            found = matching.survey(store, choice)
             if not allow_empty:
-                check_rules(store, rules, found)
+                matching.check_rules(store, rules, found)
             if redact_default:
                 replacement = "remove" if redact_default == "drop" else "zeros"
-                rules += default_rules(rules, found, replacement)
-            left = left_as_is(rules, found)
+                rules += matching.default_rules(rules, found, replacement)
+            left = matching.left_as_is(rules, found)
     fields = _native.copy_store(
         path,
         out,

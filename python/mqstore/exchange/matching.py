@@ -93,8 +93,7 @@ class Choice:
     def filters(self) -> dict[str, Any]:
         """The bounds that a scan takes."""
         names = ("topics", "tags", "begin_ms", "end_ms")
-        given = ((name, getattr(self, name)) for name in names)
-        return {name: value for name, value in given if value is not None}
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def messages(self, store: Store) -> Iterator[StoredMessage]:
         """The messages; damage is passed over, the work itself reports it."""

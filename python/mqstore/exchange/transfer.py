@@ -26,19 +26,7 @@ from mqstore.errors import (
     checked,
     wrong_setting,
 )
-from mqstore.exchange.formats import (
-    BATCH_ROWS,
-    FORMATS,
-    NAME,
-    Format,
-    Manifest,
-    columns_of,
-    exported_settings,
-    need_pyarrow,
-    place_of,
-    read_messages,
-    writer,
-)
+from mqstore.exchange import formats
 from mqstore.exchange.matching import Choice, check_choice
 from mqstore.files.durable import sync
 from mqstore.results import _Report
@@ -50,6 +38,7 @@ if TYPE_CHECKING:
 
     from mqstore import Store
     from mqstore.config import ConfigLike
+    from mqstore.exchange.formats import Format
 
 # As for the files of a store, below ``config`` and above.
 _MOST_BYTES = 64 << 20
@@ -130,10 +119,10 @@ def export_store(
         StoreIOError: Something is at `target` already, or the system refused something.
     """
     path = connect(path, storage_options)
-    if format not in FORMATS:
+    if format not in formats.FORMATS:
         text = f"format: expected jsonl, parquet or arrow, found {format!r}"
         raise ConfigError(text, "format")
-    need_pyarrow(format)
+    formats.need_pyarrow(format)
     local(target, "mqstore.export_store")
     if Path(target).absolute().is_relative_to(Path(path).absolute()):
         raise wrong_setting("target", "a path outside of the store", target)
@@ -169,7 +158,7 @@ def _write(
     filters: dict[str, Any],
     on_error: Literal["raise", "skip", "report"],
     advance: Callable[[int, int], object],
-) -> tuple[Manifest, int, int]:
+) -> tuple[formats.Manifest, int, int]:
     misses_end = False
     try:
         store._check_end(filters.get("topics"))  # noqa: SLF001
@@ -179,17 +168,17 @@ def _write(
         misses_end = True
     total = store.max_physical_offset - store.min_physical_offset
     scan = store.scan_arrow(
-        columns=columns_of(format),
+        columns=formats.columns_of(format),
         # Damage that is passed over is counted.
         on_error="raise" if on_error == "raise" else "report",
         # Bodies are exported as they are stored.
         decompress=False,
-        batch_rows=BATCH_ROWS,
+        batch_rows=formats.BATCH_ROWS,
         **filters,
     )
     messages = written = ranges = lost = 0
     with ExitStack() as stack:
-        pieces = stack.enter_context(writer(format, folder / f"messages.{format}", scan))
+        pieces = stack.enter_context(formats.writer(format, folder / f"messages.{format}", scan))
         # There is no such file unless damage is reported.
         is_reported = on_error == "report"
         report = stack.enter_context((folder / "damage.jsonl").open("xb")) if is_reported else None
@@ -203,7 +192,7 @@ def _write(
             advance(min(written + lost, total), total)
     advance(total, total)
     is_cut = store._leaves_out_last or store._losses  # noqa: SLF001
-    manifest = Manifest(
+    manifest = formats.Manifest(
         mqstore_export=1,
         format=format,
         messages=messages,
@@ -212,7 +201,7 @@ def _write(
         filters=filters,
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=store.max_physical_offset,
-        settings=exported_settings(store.config),
+        settings=formats.exported_settings(store.config),
         written_by=mqstore.__version__,
     )
     return manifest, ranges, lost
@@ -336,10 +325,9 @@ def import_store(
     settings: dict[str, bool | int | str] = {}
     base_offset, renumber = 0, True
     if folder.is_dir():
-        if not (folder / NAME).exists():
-            text = f"source: {folder} is no export: there is no {NAME} in it"
-            raise ConfigError(text, "source")
-        manifest = Manifest.parse(folder / NAME, _read(folder / NAME))
+        if not (folder / formats.NAME).exists():
+            raise _wrong_source(f"{folder} is no export: there is no {formats.NAME} in it")
+        manifest = formats.Manifest.parse(folder / formats.NAME, _read(folder / formats.NAME))
         kind, messages = manifest.format, folder / f"messages.{manifest.format}"
         if os.path.lexists(messages):
             _check_kind(messages, messages.lstat().st_mode)
@@ -349,20 +337,20 @@ def import_store(
             base_offset = manifest.min_physical_offset
         files = _config_files(folder / "config")
     else:
-        known = [one for one in FORMATS if folder.suffix == f".{one}"]
+        known = [one for one in formats.FORMATS if folder.suffix == f".{one}"]
         if not known:
-            text = f"source: {folder} is neither a folder nor a file .jsonl, .parquet or .arrow"
-            raise ConfigError(text, "source")
+            text = f"{folder} is neither a folder nor a file .jsonl, .parquet or .arrow"
+            raise _wrong_source(text)
         kind, messages = known[0], folder
         _check_kind(folder, folder.stat().st_mode)
         renumber = False
-    need_pyarrow(kind)
+    formats.need_pyarrow(kind)
     settings |= settings_of(config)
     try:
         count, size, stand_ins, in_place = import_messages(
             path,
-            read_messages(kind, messages),
-            place=place_of(kind, messages),
+            formats.read_messages(kind, messages),
+            place=formats.place_of(kind, messages),
             settings=settings,
             files=files,
             base_offset=base_offset,
@@ -388,8 +376,8 @@ def _config_files(folder: Path) -> list[tuple[str, bytes]]:
     if not os.path.lexists(folder):
         return []
     if not stat.S_ISDIR(folder.lstat().st_mode):
-        text = f"source: {folder} is no folder, and links are not followed; nothing was written"
-        raise ConfigError(text, "source")
+        text = f"{folder} is no folder, and links are not followed; nothing was written"
+        raise _wrong_source(text)
     names = (found for found in sorted(folder.iterdir()) if found.suffix == ".json")
     return [(found.name, _read(found)) for found in names if found.name != OWN_FILE]
 
@@ -402,15 +390,17 @@ def _read(path: Path) -> bytes:
         _check_kind(path, os.fstat(descriptor).st_mode)
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        text = f"source: {path} has more than {_MOST_BYTES} bytes; nothing was written"
-        raise ConfigError(text, "source")
+        raise _wrong_source(f"{path} has more than {_MOST_BYTES} bytes; nothing was written")
     return data
 
 
 def _check_kind(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        text = (
-            f"source: {path} is no regular file, and links are not followed; nothing was written: "
-            "put the file itself there"
+        raise _wrong_source(
+            f"{path} is no regular file, and links are not followed; nothing was written: put the "
+            "file itself there"
         )
-        raise ConfigError(text, "source")
+
+
+def _wrong_source(text: str) -> ConfigError:
+    return ConfigError(f"source: {text}", "source")
