@@ -298,14 +298,11 @@ class PendingMessages:
     def _half_message(self, message: StoredMessage) -> HalfMessage:
         checks = message.properties.get("TRANSACTION_CHECK_TIMES", "0")
         return HalfMessage(
-            topic=message.real_topic or message.topic,
-            keys=tuple(message.keys),
-            unique_key=message.unique_key,
+            **_named(message),
             producer_group=message.properties.get("PGROUP"),
             born_timestamp_ms=message.born_timestamp_ms,
             age_ms=self._now_ms - message.born_timestamp_ms,
             checks=int(checks) if checks.isdigit() else 0,
-            physical_offset=message.physical_offset,
         )
 
     def _delayed(self) -> Iterator[tuple[StoredMessage, int]]:
@@ -353,12 +350,9 @@ class PendingMessages:
     ) -> OverdueMessage:
         return OverdueMessage(
             kind=kind,
-            topic=message.real_topic or message.topic,
-            keys=tuple(message.keys),
-            unique_key=message.unique_key,
             deliver_timestamp_ms=due_ms,
             late_ms=self._now_ms - due_ms,
-            physical_offset=message.physical_offset,
+            **_named(message),
         )
 
     def _dead_letters(self) -> list[DeadLetters]:
@@ -404,6 +398,14 @@ class PendingMessages:
                 damaged += 1
                 self._unread[queue.topic, queue.queue_id] = f"{damaged} damaged, the last: {error}"
                 offset += 1
+
+
+def _named(message: StoredMessage) -> dict[str, Any]:
+    """The fields by which a row names its message."""
+    names = ("keys", "unique_key", "physical_offset")
+    return {name: getattr(message, name) for name in names} | {
+        "topic": message.real_topic or message.topic
+    }
 
 
 def _origin(message: StoredMessage) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -82,12 +82,8 @@ class MessageView:
                 continue
             if field.endswith("_timestamp_ms"):
                 field, shown = field.replace("_timestamp_ms", "_time"), time_text(value)
-            elif field == "keys":
-                shown = " ".join(value)
-            elif field == "multi_dispatch":
-                shown = _places(value)
             else:
-                shown = "-" if value is None else str(value)
+                shown = "-" if value is None else _field_text(field, value)
             yield f"{field:<28} {self._safe(shown)}".rstrip()
         for name, value in message.properties.items():
             yield f"{'property':<28} {self._safe(name)} = {self._safe(value)}"
@@ -203,15 +199,9 @@ class Template:
                 return time_text(message.born_timestamp_ms)
             case "property":
                 text = message.properties.get(argument or "", "")
-            case "keys":
-                text = " ".join(message.keys)
-            case "properties":
-                text = " ".join(f"{key}={value}" for key, value in message.properties.items())
-            case "multi_dispatch":
-                text = _places(message.multi_dispatch)
             case _:
                 value = getattr(message, name)
-                text = "" if value is None else str(value)
+                text = "" if value is None else _field_text(name, value)
         return text if self._view.raw else escape(text)
 
 
@@ -304,14 +294,22 @@ def _kind(message: StoredMessage) -> Iterator[tuple[str, str]]:
     if message.priority is not None:
         yield "priority", str(message.priority)
     if message.multi_dispatch:
-        yield "also", _places(message.multi_dispatch)
+        yield "also", _field_text("multi_dispatch", message.multi_dispatch)
     members, failure = members_of(message)
     if members is not None or failure:
         yield "batch", failure or f"{len(members or ())} messages"
 
 
-def _places(queues: tuple[tuple[str, int], ...]) -> str:
-    return " ".join(f"{name}@{at}" for name, at in queues)
+def _field_text(name: str, value: Any) -> str:
+    """A field's value in one line."""
+    match name:
+        case "keys":
+            return " ".join(value)
+        case "properties":
+            return " ".join(f"{key}={text}" for key, text in value.items())
+        case "multi_dispatch":
+            return " ".join(f"{topic}@{at}" for topic, at in value)
+    return str(value)
 
 
 def _hex_dump(data: bytes) -> Iterator[str]:

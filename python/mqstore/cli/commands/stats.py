@@ -154,7 +154,7 @@ def _read_labels(
     labels = read_pairs(ctx, param, given)
     for name in labels:
         if not name.isidentifier() or not name.isascii() or name.startswith("__"):
-            raise click.BadParameter(f"{name!r} is no name of a label")
+            raise click.BadParameter(f"expected NAME=VALUE, got a name that is none: {name!r}")
     return labels
 
 
