@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from mqstore import GroupOffset, QueueInfo, Store, StoredMessage
+    from mqstore import QueueInfo, Store, StoredMessage
     from mqstore.config import ConfigLike
 
 # `PermName.PERM_READ`.
@@ -219,8 +219,8 @@ class _Question:
         if group not in groups and group not in known:
             hint = nearest(group, {*groups, *known})
             raise MessageNotFoundError(f"no group {group!r} in {store.path}{hint}")
-        self.offsets: dict[tuple[str, int], GroupOffset] = {
-            (offset.topic, offset.queue_id): offset for offset in groups.get(group, ())
+        self.offsets: dict[tuple[str, int], int] = {
+            (one.topic, one.queue_id): one.queue_offset for one in groups.get(group, ())
         }
         self.queues: dict[tuple[str, int], QueueInfo] = {
             (queue.topic, queue.queue_id): queue for queue in store.queues()
@@ -336,17 +336,15 @@ class _Question:
         if retries:
             last = retries[-1]
             at = self.offsets.get((last.topic, last.queue_id))
-            if at is None or at.queue_offset <= last.queue_offset:
+            if at is None or at <= last.queue_offset:
                 text = (
                     f"the group failed it; redelivery {last.reconsume_times} waits in {last.topic} "
                     f"at {last.queue_offset}, the group's place there is "
-                    f"{'none' if at is None else at.queue_offset}"
+                    f"{'none' if at is None else at}"
                 )
                 return "retry", text
-            text = (
-                f"the group failed it and took redelivery {last.reconsume_times} from {last.topic}"
-            )
-            return "taken", text
+            took = f"redelivery {last.reconsume_times} from {last.topic}"
+            return "taken", f"the group failed it and took {took}"
         if original is not None:
             return self._by_place(original)
         if waiting:
@@ -366,8 +364,7 @@ class _Question:
 
     def _transaction(self, half: StoredMessage) -> tuple[WhyCode, str]:
         if self._ended(half):
-            text = "its transaction was rolled back: no group gets it"
-            return "rolled-back", text
+            return "rolled-back", "its transaction was rolled back: no group gets it"
         checks = half.properties.get("TRANSACTION_CHECK_TIMES", "0")
         text = (
             f"its transaction has not ended: it is a half message for {half.real_topic} until the "
@@ -393,15 +390,13 @@ class _Question:
         at = self.offsets.get((message.topic, message.queue_id))
         subscription, matches = self._subscription(message)
         if not matches:
-            text = (
-                f"its tags {message.tags!r} are none of those that the group takes: {subscription}"
-            )
-            return "filtered", text
-        if at is not None and at.queue_offset > message.queue_offset:
+            wanted = f"none of those that the group takes: {subscription}"
+            return "filtered", f"its tags {message.tags!r} are {wanted}"
+        if at is not None and at > message.queue_offset:
             hint = (
                 "" if subscription else "; the store does not say by which tags the group filters"
             )
-            text = f"the group's place {at.queue_offset} is behind it: it got or skipped it{hint}"
+            text = f"the group's place {at} is behind it: it got or skipped it{hint}"
             return "taken", text
         if self.settings.get("consumeEnable") is False:
             text = "the group may not consume: consumeEnable is false in subscriptionGroup.json"
@@ -416,10 +411,9 @@ class _Question:
                 "it is a broadcasting group, whose clients keep the place"
             )
             return "no-offset", text
-        before = message.queue_offset - at.queue_offset
+        before = message.queue_offset - at
         count = f"{before} messages before it" if before else "it is the next one"
-        text = f"the group's place is {at.queue_offset}: {count}"
-        return "waiting", text
+        return "waiting", f"the group's place is {at}: {count}"
 
     def _not_served(self, message: StoredMessage) -> str | None:
         """Why a broker gives the queue to no consumer, by ``topics.json``."""
@@ -436,13 +430,12 @@ class _Question:
         topic, queue_id, queue_offset = place
         at = self.offsets.get((topic, queue_id))
         gone = f"it was deleted: queue {queue_id} of {topic} begins at {first}"
-        if at is None or at.queue_offset <= queue_offset:
+        if at is None or at <= queue_offset:
             where = "the group has no place there"
             if at is not None:
-                where = f"the group's place {at.queue_offset} had not reached it"
+                where = f"the group's place {at} had not reached it"
             return self._answer("deleted-unread", f"{gone}, and {where}", place)
-        text = f"{gone}, and the group's place {at.queue_offset} was behind it"
-        return self._answer("below-log", text, place)
+        return self._answer("below-log", f"{gone}, and the group's place {at} was behind it", place)
 
     def _subscription(self, message: StoredMessage) -> tuple[str | None, bool]:
         """The group's expression for the topic, and whether the message's tags match it."""
@@ -483,8 +476,8 @@ class _Question:
             topic=topic,
             queue_id=queue_id,
             queue_offset=queue_offset,
-            group_offset=None if at is None else at.queue_offset,
-            before=None if at is None else max(queue_offset - at.queue_offset, 0),
+            group_offset=at,
+            before=None if at is None else max(queue_offset - at, 0),
             places=tuple(
                 WhyPlace(*(getattr(record, name) for name in WhyPlace.__match_args__))
                 for record in records

@@ -81,11 +81,10 @@ def _answer_lines(answer: mqstore.WhyAnswer) -> Lines:
 _MOST_LINES = 20
 _GROUP = ("group", Column("origin_topic", title="FROM TOPIC"))
 _OLDEST = Column("oldest_timestamp_ms", time_text, title="OLDEST")
-# List, how many it has in all, heading, columns.
-_TABLES: tuple[tuple[str, str | None, str, Sequence[Column]], ...] = (
+# List, heading, columns; a list that is cut has its length beside it.
+_TABLES: tuple[tuple[str, str, Sequence[Column]], ...] = (
     (
         "half",
-        "half_messages",
         "transactions without an end",
         columns(
             "topic",
@@ -98,7 +97,6 @@ _TABLES: tuple[tuple[str, str | None, str, Sequence[Column]], ...] = (
     ),
     (
         "overdue",
-        "overdue_messages",
         "messages whose time has passed",
         columns(
             "kind",
@@ -111,7 +109,6 @@ _TABLES: tuple[tuple[str, str | None, str, Sequence[Column]], ...] = (
     ),
     (
         "dead_letters",
-        None,
         "dead letters by group",
         columns(
             *_GROUP, "messages", _OLDEST, Column("newest_timestamp_ms", time_text, title="NEWEST")
@@ -119,7 +116,6 @@ _TABLES: tuple[tuple[str, str | None, str, Sequence[Column]], ...] = (
     ),
     (
         "retries",
-        None,
         "waiting redeliveries by group",
         columns(
             *_GROUP,
@@ -153,9 +149,9 @@ def pending_command(output: Output, store: str, config: str | None) -> int:
 
 def _pending_lines(report: mqstore.PendingReport, store: str) -> Lines:
     is_empty = True
-    for name, total, title, shown in _TABLES:
+    for name, title, shown in _TABLES:
         rows = getattr(report, name)
-        count = getattr(report, total) if total else len(rows)
+        count = getattr(report, f"{name}_messages", len(rows))
         if not rows:
             continue
         if not is_empty:
