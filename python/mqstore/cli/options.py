@@ -97,8 +97,7 @@ def flag(names: str, text: str) -> Decorator:
 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-_STORAGE, _VERBOSE = "mqstore.storage_options", "mqstore.verbose"
-_MOMENT = "mqstore.moment"
+_STORAGE, _KEPT = "mqstore.storage_options", "mqstore.kept"
 
 
 def read_pairs(
@@ -122,13 +121,9 @@ def _keep_options(
     return storage_options()
 
 
-def _keep_moment(ctx: click.Context, param: click.Parameter, given: int | str | None) -> None:
+def _keep(ctx: click.Context, param: click.Parameter, given: bool | int | str | None) -> None:
     if given is not None:
-        ctx.meta.setdefault(_MOMENT, {})[param.name] = given
-
-
-def _keep_verbose(ctx: click.Context, _: click.Parameter, verbose: bool) -> None:
-    ctx.meta[_VERBOSE] = verbose
+        ctx.meta.setdefault(_KEPT, {})[param.name] = given
 
 
 def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:
@@ -137,7 +132,8 @@ def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:
         return tuple(_connect(ctx, _, one) for one in given)
     if given is None:
         return None
-    moment = ctx.meta.get(_MOMENT, {})
+    moment = dict(ctx.meta.get(_KEPT, {}))
+    is_verbose = moment.pop("verbose", False)
     is_url = _URL.fullmatch(given) is not None
     if not is_url and not is_backup(given):
         # Another word of `sql` is its query.
@@ -148,7 +144,7 @@ def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:
         path = connect(given, {**((is_url and storage_options()) or {}), **moment})
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    if ctx.meta.get(_VERBOSE) and is_remote(path):
+    if is_verbose and is_remote(path):
         ctx.call_on_close(lambda: note(_counted(path.counts)))
     return path
 
@@ -165,14 +161,11 @@ def read_argument(name: str = "store", *, has_options: bool = True, **more: Any)
         if not has_options:
             return command
         # Eager: kept before the argument is used.
-        kept: dict[str, Any] = {"is_eager": True, "expose_value": False}
+        kept: dict[str, Any] = {"is_eager": True, "expose_value": False, "callback": _keep}
         params = getattr(command, "__click_params__", [])
         if not any("--verbose" in param.opts for param in params):
             text = "For a URL: report how many requests were sent."
-            command = click.option(
-                "--verbose", is_flag=True, callback=_keep_verbose, help=text, **kept
-            )(command)
-        kept["callback"] = _keep_moment
+            command = click.option("--verbose", is_flag=True, help=text, **kept)(command)
         at = option("--at", "TIME", "For a backup: the store as it was then.", **kept)
         of = option("--snapshot", "ID", "For a backup: the store as of a snapshot.", **kept)
         return storage_option(expose_value=False)(of(at(command)))

@@ -13,7 +13,7 @@ import click
 import mqstore
 from mqstore import _native
 from mqstore.cli import shared
-from mqstore.cli.options import config_option, flag, option, output_options
+from mqstore.cli.options import command, flag, option, output_options
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.cli.progress import progress
 from mqstore.files.durable import new_file
@@ -40,7 +40,7 @@ _FIELDS = (
 _target_argument = click.argument("target", type=click.Path())
 
 
-@click.command("sync", short_help="Copy what is new of a store into a backup.")
+@command("sync", short_help="Copy what is new of a store into a backup.")
 @shared.store
 @_target_argument
 @option("--every", "DURATION", "Go on, with so long a pause: 60s.")
@@ -50,9 +50,7 @@ _target_argument = click.argument("target", type=click.Path())
 @option("--redact", ["bodies"], "Keep zeros in the place of each body.")
 @flag("--new-timeline", "Accept once a log that does not reach the backup's.")
 @shared.health("Write the last success, and the last failure with its error, to a JSON file.")
-@config_option
 @shared.storage
-@output_options
 def sync_command(
     output: Output, store: str, target: str, every: int | None, health: Path | None, **options: Any
 ) -> None:

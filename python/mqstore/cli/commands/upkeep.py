@@ -12,15 +12,7 @@ import click
 import mqstore
 from mqstore.cli import shared
 from mqstore.cli.names import check_topics
-from mqstore.cli.options import (
-    command,
-    config_option,
-    flag,
-    open_to_change,
-    option,
-    output_options,
-    several,
-)
+from mqstore.cli.options import command, flag, open_to_change, option, several
 from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.cli.quarantine import folders, kept_messages, put_back
@@ -259,7 +251,7 @@ _CLEAN_COLUMNS = columns(
 )
 
 
-@click.command("clean", short_help="List files that may be deleted; delete them with --apply.")
+@command("clean", short_help="List files that may be deleted; delete them with --apply.")
 @shared.store
 @option("--keep-hours", "HOURS", "Delete files whose newest message was stored longer ago.")
 @option("--keep-bytes", "BYTES", "Delete files with so many bytes of the log behind them.")
@@ -271,9 +263,7 @@ _CLEAN_COLUMNS = columns(
     type=click.Path(),
 )
 @flag("--apply", "Delete what goes.")
-@config_option
 @shared.storage
-@output_options
 def clean_command(
     output: Output,
     store: str,
