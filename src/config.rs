@@ -227,10 +227,6 @@ impl StoreConfig {
     pub const COMMIT_LOG_FILE: u64 = default_number("mapped_file_size_commit_log");
     /// Default file size of consume queues.
     pub const CONSUME_QUEUE_FILE: u64 = default_number("mapped_file_size_consume_queue");
-    /// Default file size of batch queues.
-    pub const BATCH_QUEUE_FILE: u64 = default_number("mapper_file_size_batch_consume_queue");
-    /// Default file size of queue extensions.
-    pub const QUEUE_EXT_FILE: u64 = default_number("mapped_file_size_consume_queue_ext");
     /// Name among [`StoreConfig::given`] if all are of a `broker.conf`.
     pub const BROKER_CONF: &str = "broker_conf";
     /// Default slots of an index file.

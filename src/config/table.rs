@@ -105,7 +105,7 @@ pub(super) fn number_of(value: &str) -> Option<u64> {
 }
 
 #[expect(clippy::panic, reason = "at compile time")]
-pub(super) const fn default_number(name: &str) -> u64 {
+pub(crate) const fn default_number(name: &str) -> u64 {
     match row(name).kind {
         Kind::Number { default: Some(number), .. } => number,
         _ => panic!("no number with a default"),

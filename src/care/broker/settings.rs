@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use crate::config::StoreConfig;
 use crate::config::table::{Kind, SETTINGS, Setting};
 use crate::error::{Error, Result};
-use crate::store::folder::found;
 use crate::store::folder::paths::StorePaths;
-use crate::store::open::inspect;
+use crate::store::folder::remembered::Remembered;
+use crate::store::open::inspect::FILE_SIZES;
 
 /// A file size that a broker would take, and its files do not have.
 pub(crate) struct WrongSize {
@@ -78,45 +78,27 @@ fn read_value(setting: &Setting, value: &str) -> Option<String> {
     }
 }
 
-type Size = fn(&mut StoreConfig) -> &mut Option<u64>;
-
-const SIZES: [(&str, Size); 4] = [
-    ("mapped_file_size_commit_log", |config| &mut config.mapped_file_size_commit_log),
-    ("mapped_file_size_consume_queue", |config| &mut config.mapped_file_size_consume_queue),
-    ("mapper_file_size_batch_consume_queue", |config| {
-        &mut config.mapper_file_size_batch_consume_queue
-    }),
-    ("mapped_file_size_consume_queue_ext", |config| &mut config.mapped_file_size_consume_queue_ext),
-];
-
 /// The settings without file sizes that the files contradict, and those. RocketMQ does not load files
 /// of another size (`MappedFileQueue#doLoad`).
 pub(crate) fn proven(
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<(StoreConfig, Vec<WrongSize>)> {
-    let mut config = config.clone();
+    let (mut config, mut remembered) = (config.clone(), Remembered::load(paths).config);
     let is_brokers = config.given.contains(StoreConfig::BROKER_CONF);
     let mut wrong = Vec::new();
-    for (name, size) in SIZES {
-        let mut alone = StoreConfig::default();
-        *size(&mut alone) = *size(&mut config);
-        let read = match name {
-            "mapped_file_size_commit_log" => found::commit_log_file_size(paths, &alone).map(drop),
-            _ => inspect::queue_layout(paths, &alone).map(drop),
-        };
-        let differs = match read {
+    for size in &FILE_SIZES {
+        let (given, remembered) = (*(size.field)(&mut config), *(size.field)(&mut remembered));
+        let differs = match size.proven(paths, given, remembered) {
             Err(Error::InvalidConfig { .. }) => true,
-            other => other.map(|()| false)?,
+            other => other.map(|_| false)?,
         };
-        let (dir, found) = inspect::proven_file_size(paths, name)?;
-        let Some(found) = found else { continue };
-        let Some(setting) = Setting::of(name) else { continue };
-        let Kind::Number { default: Some(default), .. } = setting.kind else { continue };
+        let Some(found) = size.proven(paths, None, None)? else { continue };
+        let (Some(setting), default) = (Setting::of(size.setting), size.default) else { continue };
         let name = setting.conf_name;
-        let expected = match size(&mut config).take_if(|_| differs) {
+        let expected = match (size.field)(&mut config).take_if(|_| differs) {
             Some(given) => format!("files of {given} bytes, as {name} says"),
-            None if is_brokers && size(&mut config).is_none() && found != default => {
+            None if is_brokers && given.is_none() && found != default => {
                 format!("files of {default} bytes: the broker's default, as no {name} is given")
             }
             None => continue,
@@ -124,7 +106,7 @@ pub(crate) fn proven(
         let found = format!(
             "files of {found} bytes: its broker.conf needs {name}={found}, unless they were cut"
         );
-        wrong.push(WrongSize { dir, expected, found });
+        wrong.push(WrongSize { dir: (size.folder)(paths), expected, found });
     }
     Ok((config, wrong))
 }

@@ -110,20 +110,25 @@ fn likeness(paths: &StorePaths) -> String {
 
 /// File size of the commit log: configured and consistent with the files, detected, or remembered.
 pub fn commit_log_file_size(paths: &StorePaths, config: &StoreConfig) -> Result<u64> {
+    let given = config.mapped_file_size_commit_log;
+    if let Some(size) = proven_file_size(paths, given)?.or(given) {
+        return Ok(size);
+    }
+    let remembered = Remembered::load(paths).config;
+    Ok(remembered.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE))
+}
+
+/// The size that the log's files have, if there are any; another one that is given is refused.
+pub(crate) fn proven_file_size(paths: &StorePaths, given: Option<u64>) -> Result<Option<u64>> {
     let files = load(paths, 1)?.files();
     let found = file_size_of(&files);
-    match (config.mapped_file_size_commit_log, found) {
-        (Some(configured), Some(found)) if configured != found => {
-            let witness = files.iter().find(|file| file.len == found).or_else(|| files.first());
+    match (given, found) {
+        (Some(given), Some(size)) if given != size => {
+            let witness = files.iter().find(|file| file.len == size).or_else(|| files.first());
             let path = witness.map(|file| file.path.clone()).unwrap_or_default();
-            Err(differs("mapped_file_size_commit_log", configured, &path, found))
+            Err(differs("mapped_file_size_commit_log", given, &path, size))
         }
-        (Some(configured), _) => Ok(configured),
-        (None, Some(found)) => Ok(found),
-        (None, None) => {
-            let remembered = Remembered::load(paths).config;
-            Ok(remembered.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE))
-        }
+        _ => Ok(found),
     }
 }
 
@@ -132,10 +137,6 @@ pub fn open_log(paths: &StorePaths, config: &StoreConfig) -> Result<CommitLog> {
     let run = load(paths, commit_log_file_size(paths, config)?)?;
     let end = run.end_offset().unwrap_or(0);
     Ok(CommitLog::new(run, end))
-}
-
-pub(crate) fn proven_file_size(paths: &StorePaths) -> Result<Option<u64>> {
-    Ok(file_size_of(&load(paths, 1)?.files()))
 }
 
 fn load(paths: &StorePaths, file_size: u64) -> Result<FileRun> {

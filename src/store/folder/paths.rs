@@ -79,6 +79,11 @@ impl StorePaths {
         &self.commit_log
     }
 
+    #[must_use]
+    pub fn first_commit_log(&self) -> PathBuf {
+        self.commit_log.first().cloned().unwrap_or_default()
+    }
+
     /// Folders of the commit log that take new files.
     pub fn written_commit_log(&self) -> impl Iterator<Item = PathBuf> + '_ {
         self.commit_log.iter().filter(|dir| !self.read_only.contains(dir)).cloned()

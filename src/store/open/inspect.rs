@@ -1,15 +1,17 @@
 //! Finds a store's files and their sizes, before judging anything.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
 
 use crate::config::StoreConfig;
+use crate::config::table::default_number;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::open_files::Votes;
-use crate::files::{Access, FileKind, FileRun, Roots, Storage, folder_at};
+use crate::files::{Access, FileKind, FileRun, Roots, folder_at};
+use crate::format::file_name::parse_offset_name;
 use crate::format::index::IndexLayout;
 use crate::format::queue::most_queue_id;
 use crate::format::queue::{batch, consume_queue};
@@ -210,34 +212,51 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
     Ok(())
 }
 
+/// A setting with the size of the files in a folder.
+pub(crate) struct FileSize {
+    pub(crate) setting: &'static str,
+    pub(crate) field: fn(&mut StoreConfig) -> &mut Option<u64>,
+    pub(crate) default: u64,
+    pub(crate) folder: fn(&StorePaths) -> PathBuf,
+    /// Bytes of an entry in a queue's file; `None` for the log.
+    entry: Option<usize>,
+}
+
+macro_rules! file_size {
+    ($field:ident, $folder:ident, $entry:expr) => {
+        FileSize {
+            setting: stringify!($field),
+            field: |config| &mut config.$field,
+            default: default_number(stringify!($field)),
+            folder: StorePaths::$folder,
+            entry: $entry,
+        }
+    };
+}
+
+/// Settings that files can prove.
+pub(crate) const FILE_SIZES: [FileSize; 4] = [
+    file_size!(mapped_file_size_commit_log, first_commit_log, None),
+    file_size!(mapped_file_size_consume_queue, consume_queue, Some(consume_queue::ENTRY_LEN)),
+    file_size!(mapper_file_size_batch_consume_queue, batch_consume_queue, Some(batch::ENTRY_LEN)),
+    file_size!(mapped_file_size_consume_queue_ext, consume_queue_ext, Some(1)),
+];
+
 /// Folders and file sizes of the queues: configured and consistent with the files, detected, or
 /// remembered.
 pub fn queue_layout(paths: &StorePaths, config: &StoreConfig) -> Result<QueueLayout> {
-    let remembered = Remembered::load(paths).config;
-    let folder = |field, of: fn(&StoreConfig) -> Option<u64>, otherwise| {
-        let (dir, entry) = queue_folder(paths, field);
-        let remembered = of(&remembered);
-        let given = (field, of(config));
-        let size = queue_file_size(paths.storage(), &dir, entry, given, remembered)?;
-        let file_size = size.or(remembered).unwrap_or(otherwise);
-        Ok::<_, Error>(QueueFolder { dir, file_size })
+    let (mut given, mut remembered) = (config.clone(), Remembered::load(paths).config);
+    let mut folder = |size: &FileSize| {
+        let (given, remembered) = (*(size.field)(&mut given), *(size.field)(&mut remembered));
+        let found = size.proven(paths, given, remembered)?;
+        let file_size = found.or(given).or(remembered).unwrap_or(size.default);
+        Ok::<_, Error>(QueueFolder { dir: (size.folder)(paths), file_size })
     };
+    let [_, plain, batch, ext] = &FILE_SIZES;
     Ok(QueueLayout {
-        plain: folder(
-            "mapped_file_size_consume_queue",
-            |of| of.mapped_file_size_consume_queue,
-            StoreConfig::CONSUME_QUEUE_FILE,
-        )?,
-        batch: folder(
-            "mapper_file_size_batch_consume_queue",
-            |of| of.mapper_file_size_batch_consume_queue,
-            StoreConfig::BATCH_QUEUE_FILE,
-        )?,
-        ext: folder(
-            "mapped_file_size_consume_queue_ext",
-            |of| of.mapped_file_size_consume_queue_ext,
-            StoreConfig::QUEUE_EXT_FILE,
-        )?,
+        plain: folder(plain)?,
+        batch: folder(batch)?,
+        ext: folder(ext)?,
         aside: paths.aside_queues(),
         writes_ext: config.enable_consume_queue_ext,
         more_queues: config.enable_lmq && config.enable_multi_dispatch,
@@ -246,77 +265,48 @@ pub fn queue_layout(paths: &StorePaths, config: &StoreConfig) -> Result<QueueLay
     })
 }
 
-/// Folder of the files whose size a setting gives, and the size that they prove.
-pub(crate) fn proven_file_size(
-    paths: &StorePaths,
-    setting: &str,
-) -> Result<(PathBuf, Option<u64>)> {
-    if setting == "mapped_file_size_commit_log" {
-        let dir = paths.commit_log().first().cloned().unwrap_or_default();
-        return Ok((dir, found::proven_file_size(paths)?));
-    }
-    let (dir, entry) = queue_folder(paths, setting);
-    let found = queue_file_size(paths.storage(), &dir, entry, (setting, None), None)?;
-    Ok((dir, found))
-}
-
-/// The folder whose files have a setting's size, and the bytes of an entry there.
-fn queue_folder(paths: &StorePaths, setting: &str) -> (PathBuf, u64) {
-    match setting {
-        "mapped_file_size_consume_queue" => {
-            (paths.consume_queue(), consume_queue::ENTRY_LEN as u64)
-        }
-        "mapper_file_size_batch_consume_queue" => {
-            (paths.batch_consume_queue(), batch::ENTRY_LEN as u64)
-        }
-        _ => (paths.consume_queue_ext(), 1),
-    }
-}
-
 const QUEUE_FILES_ASKED: usize = 64;
 
-fn queue_file_size(
-    storage: &dyn Storage,
-    dir: &Path,
-    entry: u64,
-    (field, configured): (&str, Option<u64>),
-    remembered: Option<u64>,
-) -> Result<Option<u64>> {
-    if folder_at(storage, dir, false)? != Ok(true) {
-        return Ok(configured);
-    }
-    let mut votes = Votes::default();
-    let mut witnesses: Vec<(u64, PathBuf)> = Vec::new();
-    'topics: for topic in storage.folders_in(dir)? {
-        for queue in storage.folders_in(&topic)? {
-            for file in storage.list_if_there(&queue)?.unwrap_or_default() {
-                let named =
-                    file.name.to_str().and_then(crate::format::file_name::parse_offset_name);
-                if named.is_some() && file.kind == FileKind::File && file.len >= entry {
-                    let size = file.len / entry * entry;
-                    votes.add(size);
-                    witnesses.push((size, queue.join(file.name)));
-                    if witnesses.len() >= QUEUE_FILES_ASKED {
-                        break 'topics;
+impl FileSize {
+    /// The size that files have, if there are any; another one that is given is refused.
+    pub(crate) fn proven(
+        &self,
+        paths: &StorePaths,
+        given: Option<u64>,
+        remembered: Option<u64>,
+    ) -> Result<Option<u64>> {
+        let Some(entry) = self.entry else { return found::proven_file_size(paths, given) };
+        let entry = entry as u64;
+        let (storage, dir) = (paths.storage(), (self.folder)(paths));
+        if folder_at(storage, &dir, false)? != Ok(true) {
+            return Ok(None);
+        }
+        let mut votes = Votes::default();
+        let mut witnesses: Vec<(u64, PathBuf)> = Vec::new();
+        'topics: for topic in storage.folders_in(&dir)? {
+            for queue in storage.folders_in(&topic)? {
+                for file in storage.list_if_there(&queue)?.unwrap_or_default() {
+                    let named = file.name.to_str().and_then(parse_offset_name);
+                    if named.is_some() && file.kind == FileKind::File && file.len >= entry {
+                        let size = file.len / entry * entry;
+                        votes.add(size);
+                        witnesses.push((size, queue.join(file.name)));
+                        if witnesses.len() >= QUEUE_FILES_ASKED {
+                            break 'topics;
+                        }
                     }
                 }
             }
         }
-    }
-    match (configured, votes.winner()) {
+        let found = votes.winner();
+        let (Some(given), Some(size)) = (given, found) else { return Ok(found) };
         // A single file shorter than configured was truncated: its entries are rebuilt.
-        (Some(configured), Some(found))
-            if witnesses.len() == 1 && found < configured && remembered != Some(found) =>
-        {
-            Ok(Some(configured))
+        if witnesses.len() == 1 && size < given && remembered != found {
+            return Ok(None);
         }
-        (Some(configured), Some(found)) if configured != found => {
-            let witness = witnesses.iter().find(|(size, _)| *size == found);
-            let path = witness.map(|(_, path)| path.clone()).unwrap_or_default();
-            Err(differs(field, configured, &path, found))
-        }
-        (Some(configured), _) => Ok(Some(configured)),
-        (None, found) => Ok(found),
+        let witness = witnesses.iter().find(|(known, _)| *known == size);
+        let path = witness.map(|(_, path)| path.clone()).unwrap_or_default();
+        if size == given { Ok(found) } else { Err(differs(self.setting, given, &path, size)) }
     }
 }
 
@@ -327,10 +317,7 @@ pub fn remember(paths: &StorePaths, config: &StoreConfig, is_new: bool) -> Resul
 
 fn found_sizes(paths: &StorePaths, config: &StoreConfig) -> Result<StoreConfig> {
     let mut config = config.clone();
-    config.mapped_file_size_commit_log = None;
-    config.mapped_file_size_consume_queue = None;
-    config.mapper_file_size_batch_consume_queue = None;
-    config.mapped_file_size_consume_queue_ext = None;
+    FILE_SIZES.iter().for_each(|size| *(size.field)(&mut config) = None);
     (config.max_hash_slot_num, config.max_index_num) = (None, None);
     let log_size = commit_log_file_size(paths, &config)?;
     let layout = queue_layout(paths, &config)?;
