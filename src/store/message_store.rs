@@ -3,7 +3,6 @@
 mod by_id;
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +12,7 @@ use crate::locks::Mutex;
 
 use super::open::version::Versions;
 use super::open::{OpenMode, Opened, version};
-use super::progress::{Halt, Progress};
+use super::progress::{Halt, Progress, unwatched};
 use super::read::key_query::{IndexType, KeyQuery, QueryResult};
 use super::read::queue_read::Boundary;
 use super::read::queue_read::{ReadRequest, ReadResult};
@@ -110,8 +109,7 @@ impl MessageStore {
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let mut nobody = |_, _| ControlFlow::Continue(());
-        Self::start(open::open(path, mode, config, storage, clock, false, &mut nobody)?)
+        Self::start(open::open(path, mode, config, storage, clock, false, &mut unwatched)?)
     }
 
     /// Opens for writing. With `drop_beyond` the log ends at damage even if flushed messages lie

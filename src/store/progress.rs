@@ -12,6 +12,11 @@ use crate::error::{Error, Result};
 /// Gets the bytes done and in all, and can end the work.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
+/// Progress of work that nobody watches.
+pub fn unwatched(_done: u64, _total: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
 /// Reports the bytes done and in all.
 ///
 /// # Errors

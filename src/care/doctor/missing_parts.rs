@@ -1,7 +1,6 @@
 //! Disks of the log, messages before its first file, queues of batches and topics that are not there.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +24,7 @@ use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::epoch::EndedEpoch;
 use crate::store::open::inspect::Parts;
 use crate::store::open::misplaced;
+use crate::store::progress::unwatched;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::MissingEnd;
 use crate::time::utc_text;
@@ -147,9 +147,8 @@ impl Examined<'_> {
 
     pub(super) fn report_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
         for dir in verdict::quarantined(self.paths)? {
-            let mut go_on = |_, _| ControlFlow::Continue(());
             let (from, to) = (Arc::clone(&self.paths.storage), Arc::clone(&self.paths.storage));
-            let found = salvage(from, &dir, None, config.clone(), to, &mut go_on);
+            let found = salvage(from, &dir, None, config.clone(), to, &mut unwatched);
             if let Some(found) = found.ok().filter(|found| found.messages > 0) {
                 let line = format!("{}: {} whole messages", dir.display(), found.messages);
                 self.state(Code::DocQuarantine).report(line);

@@ -9,7 +9,6 @@ mod missing_parts;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::path::{Component, Path};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +34,7 @@ use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::inspect::{self, load_parts};
 use crate::store::open::{misplaced, plan, version};
-use crate::store::progress::Progress;
+use crate::store::progress::{Progress, unwatched};
 use crate::store::read::queue_read;
 use crate::time::utc_text;
 
@@ -119,8 +118,7 @@ fn doctor_at_rest(
     let cause = if in_use {
         Cause::None
     } else {
-        let mut go_on = |_, _| ControlFlow::Continue(());
-        let plan = plan::plan(path, config.clone(), &paths.storage, &mut go_on).ok();
+        let plan = plan::plan(path, config.clone(), &paths.storage, &mut unwatched).ok();
         let has = |code| report.found.contains_key(&code);
         cuts_messages = plan.as_ref().is_some_and(|plan| plan.report.quarantined_count > 0);
         let misplaced = misplaced::find(paths, log.run().file_size())?;

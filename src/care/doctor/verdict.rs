@@ -1,6 +1,5 @@
 //! Diagnoses, the verdict, the commands in order, and the forecast of the next start.
 
-use std::ops::ControlFlow;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +18,7 @@ use crate::store::open::epoch::{ENDED, EndedEpoch};
 use crate::store::open::inspect::{Parts, load_parts};
 use crate::store::open::misplaced::{self, Misplaced, free};
 use crate::store::open::refusal::Refusal;
+use crate::store::progress::unwatched;
 use crate::store::read::missing_end::MissingEnd;
 
 pub(super) const MOST_EVIDENCE: usize = 5;
@@ -350,9 +350,8 @@ pub fn next_start(
         return Ok(broker::not_readable(&refused, &paths));
     }
     let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
-    let mut go_on = |_, _| ControlFlow::Continue(());
     let own = Arc::clone(&paths.storage);
-    let report = verify_on(own, path, config.clone(), &options, &mut go_on)?;
+    let report = verify_on(own, path, config.clone(), &options, &mut unwatched)?;
     let (mut config, _) = broker::proven(&paths, config)?;
     let Parts { log, queues, .. } = load_parts(&paths, &mut config, Access::Read)?;
     let mut start = broker::foresee(&paths, (&log, &config), release, Some(&queues))?;

@@ -1,7 +1,7 @@
 //! Queues made from the log in a folder of their own, and rows that are compared with them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::format::message::peek::store_timestamp_ms;
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 use crate::log::{CommitLog, CqUnit, Queue, QueueKind};
 use crate::store::folder::paths::{CONSUME_QUEUE, StorePaths};
+use crate::store::progress::unwatched;
 use crate::store::read::scan::places;
 
 /// Topic and number of a queue.
@@ -58,10 +59,9 @@ impl LogQueues {
             target: Target::Folder(dir.clone()),
             threads: None,
         };
-        let mut go_on = |_, _| ControlFlow::Continue(());
         let (storage, clock) = (Arc::clone(&paths.storage), Arc::new(SystemClock));
         let (root, own) = (paths.root(), config.clone());
-        let report = rebuild_on(Arc::clone(&storage), clock, root, own, &options, &mut go_on)?;
+        let report = rebuild_on(Arc::clone(&storage), clock, root, own, &options, &mut unwatched)?;
         let (plain, batches): (Vec<_>, Vec<_>) =
             report.queues.into_iter().partition(|queue| queue.kind == QueueKind::Plain);
         let bounds = plain
