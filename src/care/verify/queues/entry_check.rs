@@ -279,10 +279,7 @@ const BLOCK: usize = 2 * MAX_UNIT_LEN;
 pub(crate) fn read_extension(cx: &Context<'_>, run: &FileRun) -> Result<()> {
     let mut block = vec![0; BLOCK];
     for file in run.files().iter() {
-        let open = match run.open(file) {
-            Err(error) if error.is_not_found() => continue,
-            other => other?,
-        };
+        let Some(open) = run.open_if_there(file)? else { continue };
         let len = file.len.min(run.file_size());
         let (mut position, mut begins, mut filled) = (0_u64, 0_u64, 0_usize);
         while position < len && !cx.meter.is_cancelled() {

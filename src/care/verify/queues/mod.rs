@@ -345,10 +345,7 @@ pub(crate) fn each_block(
             continue;
         }
         let len = file.len.min(run.file_size()) / entry_len * entry_len;
-        let open = match run.open(file) {
-            Err(error) if error.is_not_found() => continue,
-            other => other?,
-        };
+        let Some(open) = run.open_if_there(file)? else { continue };
         let mut position = 0;
         while position < len {
             block.first = saturating_i64(file.base_offset.saturating_add(position) / entry_len);
