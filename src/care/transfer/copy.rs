@@ -7,7 +7,6 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::new_store::topic_table;
-use super::numbering::replaced;
 use super::{NumberRule, Plan, Transfer, config_files};
 use crate::care::topics::is_deleted;
 use crate::config::StoreConfig;
@@ -327,7 +326,7 @@ impl Redaction {
             let name = name.as_bytes();
             if properties::get(&now, name).is_some() {
                 let new = |value: &[u8]| self.value(name, value, replacement);
-                now = Cow::Owned(replaced(&now, name, new));
+                now = Cow::Owned(properties::replaced(&now, name, new).into_owned());
             }
         }
         now

@@ -127,12 +127,14 @@ impl Numbering {
         let mut changed = None;
         if new != old && request.properties.inner_base.is_some() {
             let new = |_: &[u8]| Some(new.to_string().into_bytes());
-            changed = Some(replaced(record.properties, names::INNER_BASE, new));
+            changed =
+                Some(properties::replaced(record.properties, names::INNER_BASE, new).into_owned());
         }
         if let Some(numbers) = self.number_more(&request) {
             let raw = changed.as_deref().unwrap_or(record.properties);
             let new = |_: &[u8]| Some(numbers.clone().into_bytes());
-            changed = Some(replaced(raw, names::INNER_MULTI_QUEUE_OFFSET, new));
+            let name = names::INNER_MULTI_QUEUE_OFFSET;
+            changed = Some(properties::replaced(raw, name, new).into_owned());
         }
         let queue_offset = record.queue_offset.wrapping_add(new.wrapping_sub(old));
         Numbered { queue_offset, missing, properties: changed }
@@ -199,23 +201,6 @@ pub fn has_no_stand_ins(topic: &[u8]) -> bool {
         Purpose::of(topic),
         Purpose::Half | Purpose::TransactionOp | Purpose::Delayed | Purpose::Timer
     )
-}
-
-/// Properties with each value of a name replaced by what `new` makes of it, if anything.
-pub(super) fn replaced(raw: &[u8], name: &[u8], new: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(raw.len() + 8);
-    for item in raw.split_inclusive(|byte| *byte == properties::PROPERTY_SEPARATOR) {
-        let value = item
-            .strip_prefix(name)
-            .and_then(|rest| rest.strip_prefix(&[properties::NAME_VALUE_SEPARATOR]));
-        let Some(value) = value else {
-            out.extend_from_slice(item);
-            continue;
-        };
-        let value = value.strip_suffix(&[properties::PROPERTY_SEPARATOR]).unwrap_or(value);
-        new(value).iter().for_each(|new| properties::push(&mut out, name, new));
-    }
-    out
 }
 
 /// The last millisecond of the year 9999: no clock shows a later time.

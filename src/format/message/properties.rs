@@ -245,14 +245,30 @@ pub fn to_map(raw: &[u8]) -> Vec<(&[u8], &[u8])> {
 /// Removes the properties of that name, even with an empty value (`MessageUtils#deleteProperty`).
 #[must_use]
 pub fn without<'a>(raw: &'a [u8], name: &[u8]) -> Cow<'a, [u8]> {
-    let is_named = |item: &[u8]| {
-        item.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&NAME_VALUE_SEPARATOR))
-    };
+    replaced(raw, name, |_| None)
+}
+
+/// Replaces each value of that name by what `new` makes of it, if anything.
+pub fn replaced<'a>(
+    raw: &'a [u8],
+    name: &[u8],
+    new: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Cow<'a, [u8]> {
+    let value_of = |item: &'a [u8]| item.strip_prefix(name)?.strip_prefix(&[NAME_VALUE_SEPARATOR]);
     let items = || raw.split_inclusive(|byte| *byte == PROPERTY_SEPARATOR);
-    if !items().any(is_named) {
+    if !items().any(|item| value_of(item).is_some()) {
         return Cow::Borrowed(raw);
     }
-    items().filter(|item| !is_named(item)).flatten().copied().collect()
+    let mut out = Vec::with_capacity(raw.len() + 8);
+    for item in items() {
+        let Some(value) = value_of(item) else {
+            out.extend_from_slice(item);
+            continue;
+        };
+        let value = value.strip_suffix(&[PROPERTY_SEPARATOR]).unwrap_or(value);
+        new(value).iter().for_each(|new| push(&mut out, name, new));
+    }
+    Cow::Owned(out)
 }
 
 #[cfg(test)]
