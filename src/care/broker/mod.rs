@@ -161,13 +161,10 @@ fn doomed(storage: &dyn Storage, dir: &Path, checkpoint: &CheckpointFields) -> R
         if entry.kind != FileKind::File || !named {
             continue;
         }
-        let path = dir.join(&entry.name);
-        let mut head = [0; HEADER_LEN];
-        let read = storage.open(&path, Access::Read).and_then(|file| file.read_at(&mut head, 0));
-        if !matches!(read, Ok(HEADER_LEN)) {
-            continue;
-        }
-        let end_ms = IndexHeader::decode(&head).end_timestamp_ms;
+        let head = lock::read_start(storage, &dir.join(&entry.name), HEADER_LEN);
+        let head = head.unwrap_or_default();
+        let Some(head) = head.first_chunk() else { continue };
+        let end_ms = IndexHeader::decode(head).end_timestamp_ms;
         if end_ms > checkpoint.index_msg_timestamp_ms {
             doomed.push(format!(
                 "index/{}: its last message is of {}, the checkpoint knows the index up to {}",

@@ -2,7 +2,7 @@
 
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::files::{Access, RunFile, Storage};
+use crate::files::{RunFile, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::{MessageView, peek};
 use crate::format::release::Release;
@@ -11,6 +11,7 @@ use crate::log::CommitLog;
 use crate::log::read::file_walk::{FileDamage, FileEnd, Visitor, open_at};
 use crate::log::read::frames::{FramedRecord, property_crc};
 use crate::log::read::scanner::{Flow, Resync};
+use crate::store::folder::lock;
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
 const MOST_FILES: usize = 10;
@@ -69,10 +70,8 @@ pub(super) fn range(
 }
 
 pub(in crate::care) fn first_time_ms(storage: &dyn Storage, file: &RunFile) -> Option<i64> {
-    let open = storage.open(&file.path, Access::Read).ok()?;
-    let mut head = [0; peek::HEAD];
-    let read = open.read_at(&mut head, 0).ok()?;
-    peek::store_timestamp_ms(head.get(..read)?, file.base_offset)
+    let head = lock::read_start(storage, &file.path, peek::HEAD).ok()?;
+    peek::store_timestamp_ms(&head, file.base_offset)
 }
 
 /// Why recovery takes no record, if it does not (`CommitLog#checkMessageAndReturnSize`).

@@ -11,6 +11,7 @@ use crate::format::file_name;
 use crate::format::message::purpose::TIMER_TOPIC;
 use crate::format::width::{clamp_u64, saturating_i64};
 use crate::store::folder::inventory::{self, TIMER_UNIT_LEN};
+use crate::store::folder::lock;
 use crate::time::Clock;
 
 pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
@@ -31,33 +32,28 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     let resumes = last_unit.is_some_and(|(at, end)| {
         at >= walked.log_start && end <= walked.log_end && !walked.is_damaged(at)
     });
-    let mut known = TimerCheckpoint::default();
-    match cx.paths.storage.open(&path, Access::Read) {
+    let start = match lock::read_start(cx.paths.storage(), &path, TimerCheckpoint::LEN) {
+        Ok(start) => start,
+        Err(error) => return cx.error(&path, error),
+    };
+    let known = match TimerCheckpoint::decode(&start) {
+        Some(known) => known,
         // No broker has delivered timers here.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && log_end == 0 => {}
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return cx.error(&path, Error::io("open", &path)(error));
+        None if log_end == 0 && matches!(cx.paths.storage.kind(&path), Ok(None)) => {
+            TimerCheckpoint::default()
         }
-        opened => {
-            let mut bytes = [0; TimerCheckpoint::LEN];
-            let read = opened.map_or(Ok(0), |file| file.read_at(&mut bytes, 0));
-            let read = match read {
-                Ok(read) => read,
-                Err(error) => return cx.error(&path, Error::io("read", &path)(error)),
-            };
-            let whole = TimerCheckpoint::decode(bytes.get(..read).unwrap_or_default());
-            if whole.is_none() && end > first {
-                let again = end - first;
+        None => {
+            if end > first {
+                let (read, again) = (start.len(), end - first);
                 let found =
                     format!("{read}; {again} timer messages from {first} on are read again");
                 let expected = format!("{} bytes or more", TimerCheckpoint::LEN);
                 add(Severity::Warning, &path, expected, found);
             }
             // Without the time up to which timers were delivered, old slots look like new ones.
-            let Some(whole) = whole else { return };
-            known = whole;
+            return;
         }
-    }
+    };
     if known.queue_offset > end && !cx.in_database && !resumes {
         let (next, skipped) = (known.queue_offset, known.queue_offset - end);
         let expected = format!("a queue offset up to {end}, the end of the timer's queue");

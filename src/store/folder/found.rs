@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::inventory::list;
+use super::lock;
 use super::paths::{COMMIT_LOG, CONSUME_QUEUE, INDEX, StorePaths};
 use super::remembered::Remembered;
 use crate::config::StoreConfig;
@@ -189,10 +190,9 @@ fn is_ledger(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     names.retain(|name| parse_offset_name(name).is_some());
     names.sort();
     let Some(first) = names.first() else { return Ok(false) };
-    let mut head = [0; HEAD_LEN + peek::SIGNATURE];
-    let read = storage.open(&dir.join(first), Access::Read);
-    let read = read.and_then(|file| file.read_at(&mut head, 0)).unwrap_or(0);
-    Ok(read >= HEAD_LEN && is_entry(&head, parse_offset_name(first).unwrap_or(0)))
+    let head = lock::read_start(storage, &dir.join(first), HEAD_LEN + peek::SIGNATURE);
+    let head = head.unwrap_or_default();
+    Ok(head.len() >= HEAD_LEN && is_entry(&head, parse_offset_name(first).unwrap_or(0)))
 }
 
 fn is_entry(head: &[u8], place: u64) -> bool {

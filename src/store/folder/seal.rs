@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::threads::{in_order, processors};
-use crate::files::{Access, DirEntry, FileKind, Stamp, Storage, if_there};
+use crate::files::{DirEntry, FileKind, Stamp, Storage, if_there};
 use crate::format::crc::{Crc32, crc32};
 
 use crate::store::folder::lock;
@@ -91,8 +91,7 @@ impl Seal {
     }
 
     fn read(storage: &dyn Storage, path: &Path) -> Option<Self> {
-        let file = storage.open(path, Access::Read).ok()?;
-        let bytes = file.read_most(0, MOST_BYTES).ok()?;
+        let bytes = lock::read_start(storage, path, MOST_BYTES).ok()?;
         Self::from_text(std::str::from_utf8(&bytes).ok()?)
     }
 

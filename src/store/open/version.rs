@@ -15,7 +15,7 @@ use crate::log::{CommitLog, IndexFile, IndexRun, StoreCheckpoint};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::Remembered;
-use crate::store::folder::{config_file, found};
+use crate::store::folder::{config_file, found, lock};
 
 /// Database that RocketMQ creates at every start from 5.4 on (`MessageRocksDBStorage`).
 pub const DATABASE: &str = "rocksdbstore";
@@ -187,10 +187,7 @@ fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, V
     let Some(name) = names.filter(|name| name.starts_with("OPTIONS-")).max() else {
         return Ok(None);
     };
-    let mut head = vec![0; OPTIONS_HEAD];
-    let read = storage.open(&dir.join(&name), Access::Read);
-    let read = read.and_then(|file| file.read_at(&mut head, 0)).unwrap_or(0);
-    head.truncate(read);
+    let head = lock::read_start(storage, &dir.join(&name), OPTIONS_HEAD).unwrap_or_default();
     Ok(Some((name, head)))
 }
 
