@@ -97,10 +97,6 @@ pub struct VerifyCounts {
 /// Result of [`verify`].
 #[derive(Clone, Debug)]
 pub struct VerifyReport {
-    /// The store.
-    pub path: PathBuf,
-    /// Depth.
-    pub level: Level,
     /// Whether there are no findings beyond information.
     pub ok: bool,
     /// Findings by path and offset, up to the limit.
@@ -173,7 +169,7 @@ pub(crate) fn verify_at_rest(
     let path = paths.root();
     let refused = broker::refused(paths, false);
     if !refused.is_empty() {
-        return Ok(not_readable(path, options.level, &refused));
+        return Ok(not_readable(path, &refused));
     }
     let (config, wrong_sizes) = broker::proven(paths, config)?;
     watched("verify", path, progress, |meter| {
@@ -188,15 +184,14 @@ pub(crate) fn verify_at_rest(
 }
 
 /// Report on a store with folders that this user may not read: the rest would be guessed.
-fn not_readable(path: &Path, level: Level, refused: &[PathBuf]) -> VerifyReport {
+fn not_readable(path: &Path, refused: &[PathBuf]) -> VerifyReport {
     let findings = Findings::new(path, refused.len());
     for dir in refused {
         let (expected, found) = ("to read it", "a folder that this user may not read");
         findings.add(Code::Unreadable, dir, None, expected, found);
     }
     let (findings, found, _) = findings.into_parts();
-    let counts = VerifyCounts::default();
-    VerifyReport { path: path.to_owned(), level, ok: false, findings, found, counts }
+    VerifyReport { ok: false, findings, found, counts: VerifyCounts::default() }
 }
 
 struct Prepared {
@@ -276,7 +271,7 @@ fn check(
     let walks = file_parts::walk_all(&cx, log, &listed, queues, &index, part_bytes)?;
     let Some(walks) = walks else { return Ok(None) };
     let entries = queue_entries.into_inner();
-    conclude(cx, (&known, &listed), &index, entries, &walks, options.level).map(Some)
+    conclude(cx, (&known, &listed), &index, entries, &walks).map(Some)
 }
 
 fn conclude(
@@ -285,7 +280,6 @@ fn conclude(
     index: &Index,
     queue_entries: u64,
     walks: &[FileWalk],
-    level: Level,
 ) -> Result<VerifyReport> {
     let Prepared { log, queues, tables, checkpoint } = known;
     let joined = file_parts::join(&cx, log, listed, walks);
@@ -332,9 +326,8 @@ fn conclude(
         index_entries: index.entry_count,
         rocksdb_rows: None,
     };
-    let path = cx.paths.root().to_owned();
     let (findings, found, wrong) = cx.findings.into_parts();
-    Ok(VerifyReport { path, level, ok: !wrong, findings, found, counts })
+    Ok(VerifyReport { ok: !wrong, findings, found, counts })
 }
 
 fn state(cx: &Context<'_>) -> Result<State> {
