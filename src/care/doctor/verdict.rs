@@ -17,7 +17,7 @@ use crate::store::folder::paths::StorePaths;
 use crate::store::open::epoch::{ENDED, EndedEpoch};
 use crate::store::open::inspect::{Parts, load_parts};
 use crate::store::open::misplaced::{self, Misplaced, free};
-use crate::store::open::refusal::Refusal;
+use crate::store::open::refusal::{Refusal, Why};
 use crate::store::progress::unwatched;
 use crate::store::read::missing_end::MissingEnd;
 
@@ -111,12 +111,12 @@ pub(super) enum Cause {
 impl Cause {
     pub(super) fn of(misplaced: Option<Misplaced>, refusal: Option<Refusal>) -> Self {
         match (misplaced, refusal) {
-            (_, Some(Refusal { ledger: Some(dir), .. })) => Self::Ledger(dir),
+            (_, Some(Refusal { why: Why::Ledger(dir), .. })) => Self::Ledger(dir),
             (Some(misplaced), _) => Self::Misplaced(misplaced),
             (None, None) => Self::None,
-            (None, Some(Refusal { ended: Some(ended), .. })) => Self::Epoch(ended),
-            (None, Some(Refusal { missing: Some(missing), .. })) => Self::EndMissing(missing),
-            (None, Some(Refusal { can_cut: false, .. })) => Self::BrokenRun,
+            (None, Some(Refusal { why: Why::Ended(ended), .. })) => Self::Epoch(ended),
+            (None, Some(Refusal { why: Why::Missing(missing), .. })) => Self::EndMissing(missing),
+            (None, Some(Refusal { why: Why::Files, .. })) => Self::BrokenRun,
             (None, Some(refusal)) => Self::Damage(refusal),
         }
     }

@@ -11,7 +11,7 @@ use crate::config::{DeleteRules, StoreConfig};
 use crate::files::SystemClock;
 use crate::store::RecoveryReport;
 use crate::store::open::plan::RecoveryPlan;
-use crate::store::open::refusal::Refusal;
+use crate::store::open::refusal::{Refusal, Why};
 use crate::store::write::retention::Pressure;
 use crate::time::Clock;
 
@@ -57,7 +57,7 @@ pub(crate) fn recovery_report<'py>(
 }
 
 fn cure(refusal: &Refusal) -> &'static str {
-    if refusal.missing.as_ref().is_some_and(|missing| !missing.spares.is_empty()) {
+    if matches!(&refusal.why, Why::Missing(missing) if !missing.spares.is_empty()) {
         "put the missing files back in their place; if they are gone for good, `mqstore doctor` prints \
          the commands that end the log before them"
     } else if refusal.can_cut {

@@ -14,7 +14,7 @@ use crate::time::{Clock, FAR_MS};
 use super::analysis::{Analysis, FoundStore};
 use super::epoch::EndedEpoch;
 use super::inspect::{Parts, layout_to_write, load_parts};
-use super::refusal::{Refusal, gone};
+use super::refusal::{Refusal, Why, gone};
 use crate::store::folder::found;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
@@ -55,11 +55,9 @@ pub fn plan(
     let layout = layout_to_write(index, &mut config)?;
     let index = IndexRun::to_read(storage, &paths.index(), layout)?;
     let spares = MissingEnd::before_spares(&log, &queues, index.as_ref())?;
-    let spares = spares.map(|missing| {
-        let refusal = Refusal::uncut(gone(&log, &missing));
-        Refusal { missing: Some(missing), ..refusal }
-    });
-    let broken = spares.or_else(|| broken_run(&log).map(Refusal::uncut));
+    let spares = spares.map(|missing| Refusal::uncut(gone(&log, &missing), Why::Missing(missing)));
+    let broken = || broken_run(&log).map(|damage| Refusal::uncut(damage, Why::Files));
+    let broken = spares.or_else(broken);
     if let Some(refusal) = Refusal::of_files(&paths, log.run())?.or(broken) {
         return Ok(unread(mode, log.min_offset(), refusal));
     }

@@ -33,26 +33,31 @@ pub struct Refusal {
     pub messages_beyond: u64,
     /// Whether `--drop-beyond` ends the log there.
     pub can_cut: bool,
-    pub missing: Option<MissingEnd>,
-    pub ledger: Option<PathBuf>,
-    pub ended: Option<EndedEpoch>,
+    pub why: Why,
+}
+
+#[derive(Clone, Debug)]
+pub enum Why {
+    Damage,
+    /// Files of the log are missing, too short, or in the wrong place.
+    Files,
+    Missing(MissingEnd),
+    /// The log is DLedger's, in this folder.
+    Ledger(PathBuf),
+    Ended(EndedEpoch),
 }
 
 impl Refusal {
-    pub(super) fn uncut(damage: Corruption) -> Self {
-        Self {
-            damage,
-            messages_beyond: 0,
-            can_cut: false,
-            missing: None,
-            ledger: None,
-            ended: None,
-        }
+    pub(super) fn uncut(damage: Corruption, why: Why) -> Self {
+        Self { damage, messages_beyond: 0, can_cut: false, why }
     }
 
     pub(super) fn of_files(paths: &StorePaths, log: &FileRun) -> Result<Option<Self>> {
         let foreign = misplaced::foreign(paths, log)?;
-        Ok(foreign.map(|(damage, ledger)| Self { ledger, ..Self::uncut(damage) }))
+        let refused = |(damage, ledger): (_, Option<_>)| {
+            Self::uncut(damage, ledger.map_or(Why::Files, Why::Ledger))
+        };
+        Ok(foreign.map(refused))
     }
 }
 
@@ -65,18 +70,17 @@ impl From<Refusal> for Error {
 impl FoundStore<'_> {
     /// Decides whether repair would hide the loss of messages that may have been durable.
     pub fn refusal(&self, analysis: &Analysis) -> Result<Option<Refusal>> {
+        let (damage, why) = if let Some(ended) = analysis.ended {
+            (ended.refused(self.log), Why::Ended(ended))
+        } else if let Some(missing) = self.missing_end(analysis)? {
+            (gone(self.log, &missing), Why::Missing(missing))
+        } else if analysis.tail.flushed > 0 || analysis.end < self.flushed.offset {
+            (self.damage(analysis), Why::Damage)
+        } else {
+            return Ok(None);
+        };
         let messages_beyond = analysis.tail.count;
-        let can_cut = |damage| Refusal { messages_beyond, can_cut: true, ..Refusal::uncut(damage) };
-        if let Some(ended) = analysis.ended {
-            let refusal = can_cut(ended.refused(self.log));
-            return Ok(Some(Refusal { ended: Some(ended), ..refusal }));
-        }
-        if let Some(missing) = self.missing_end(analysis)? {
-            let refusal = can_cut(gone(self.log, &missing));
-            return Ok(Some(Refusal { missing: Some(missing), ..refusal }));
-        }
-        let loses_durable = analysis.tail.flushed > 0 || analysis.end < self.flushed.offset;
-        Ok(loses_durable.then(|| can_cut(self.damage(analysis))))
+        Ok(Some(Refusal { damage, messages_beyond, can_cut: true, why }))
     }
 
     fn missing_end(&self, analysis: &Analysis) -> Result<Option<MissingEnd>> {
