@@ -109,8 +109,8 @@ fn diagnoses(
                 (known.severity, known.cure) = (severity, cure);
             }
             None => {
-                let (evidence, follows) = (vec![line], Vec::new());
-                diagnoses.push(Diagnosis { code, severity, evidence, cure, follows });
+                let new = Diagnosis::new(code, severity, vec![line]);
+                diagnoses.push(Diagnosis { cure, ..new });
             }
         }
     }
@@ -195,6 +195,5 @@ fn end_missing(lost: &[LostInQueue], messages: u64) -> Diagnosis {
     if lost.len() > MOST_QUEUES {
         evidence.push(format!("and {} more queues", lost.len() - MOST_QUEUES));
     }
-    let (code, severity) = (Code::DocEndMissing, Severity::Error);
-    Diagnosis { code, severity, evidence, cure: None, follows: Vec::new() }
+    Diagnosis::new(Code::DocEndMissing, Severity::Error, evidence)
 }

@@ -105,7 +105,7 @@ impl Examined<'_> {
         let cut = "mqstore recover STORE --apply --drop-beyond";
         let cure = cure::fill(cut, self.paths.root(), &Words::default());
         let state = self.state(Code::DocEpochEnded);
-        state.cure = cure;
+        state.found.cure = cure;
         state.report(ended.to_string());
     }
 
@@ -209,7 +209,7 @@ impl Examined<'_> {
             if self.paths.storage.list(dir).map_or(true, |entries| entries.is_empty()) {
                 let line = format!("{}: no file; is its disk mounted?", dir.display());
                 let code = self.diagnoses.keys().copied().find(|code| cause.names(*code));
-                self.state(code.unwrap_or(Code::LogEmpty)).evidence.insert(0, line);
+                self.state(code.unwrap_or(Code::LogEmpty)).found.evidence.insert(0, line);
                 found = true;
             }
         }

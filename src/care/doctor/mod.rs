@@ -191,68 +191,68 @@ fn doctor_at_rest(
 
 fn gathered(states: BTreeMap<Code, State>, cause: &Cause) -> Vec<State> {
     let main = states.keys().copied().find(|code| cause.names(*code));
-    let follows_it =
-        |state: &State| main.is_some() && !cause.names(state.code) && cause.explains(state.code);
+    let follows_it = |state: &State| {
+        main.is_some() && !cause.names(state.found.code) && cause.explains(state.found.code)
+    };
     let (follows, mut kept): (Vec<_>, Vec<_>) = states.into_values().partition(follows_it);
-    if let Some(main) = kept.iter_mut().find(|state| Some(state.code) == main) {
-        let count = |state: &State| (state.evidence.len() + state.more) as u64;
-        main.follows = follows.iter().map(|state| (state.code, count(state))).collect();
+    if let Some(main) = kept.iter_mut().find(|state| Some(state.found.code) == main) {
+        let count = |state: &State| (state.found.evidence.len() + state.more) as u64;
+        main.found.follows = follows.iter().map(|state| (state.found.code, count(state))).collect();
     }
     kept
 }
 
 struct State {
-    code: Code,
-    severity: Severity,
-    evidence: Vec<String>,
+    found: Diagnosis,
+    /// Lines of evidence that are left out.
     more: usize,
     topics: BTreeSet<String>,
     /// Queue, time and key of an example.
     place: Option<(i32, i64, String)>,
-    cure: Option<String>,
     more_cures: Vec<String>,
-    follows: Vec<(Code, u64)>,
 }
 
 impl State {
     fn report(&mut self, evidence: String) {
-        self.add(self.code.severity(), evidence);
+        self.add(self.found.code.severity(), evidence);
     }
 
     fn add(&mut self, severity: Severity, evidence: String) {
-        debug_assert!(self.code.severities().contains(&severity), "{}: {severity:?}", self.code);
-        self.severity = self.severity.min(severity);
-        if self.evidence.len() < MOST_EVIDENCE {
-            self.evidence.push(evidence);
+        let found = &mut self.found;
+        debug_assert!(found.code.severities().contains(&severity), "{}: {severity:?}", found.code);
+        found.severity = found.severity.min(severity);
+        if found.evidence.len() < MOST_EVIDENCE {
+            found.evidence.push(evidence);
         } else {
             self.more += 1;
         }
     }
 
-    fn diagnosis(mut self, store: &Path, out: &Path, barred: Barred) -> Diagnosis {
+    fn diagnosis(self, store: &Path, out: &Path, barred: Barred) -> Diagnosis {
+        let mut found = self.found;
         if self.more > 0 {
-            self.evidence.push(format!("and {} more", self.more));
+            found.evidence.push(format!("and {} more", self.more));
         }
         let mut words =
             Words { topics: self.topics.iter().map(|t| &**t).collect(), ..Words::default() };
         words.out = out.to_str().unwrap_or_default();
-        words.needs_topics = self.code == Code::DocTopicDeleted;
+        words.needs_topics = found.code == Code::DocTopicDeleted;
         if let Some((queue_id, time_ms, key)) = &self.place {
             (words.queue_id, words.time_ms, words.key) = (*queue_id, *time_ms, key.as_str());
         }
-        let is_no_cure = match self.code {
+        let is_no_cure = match found.code {
             Code::ConfigUnreadable => {
-                !self.evidence.iter().any(|line| line.contains("config/consumerOffset.json"))
+                !found.evidence.iter().any(|line| line.contains("config/consumerOffset.json"))
             }
             Code::DocMisplaced | Code::Ledger | Code::DocTwoBrokers => true,
             Code::LogTwice => !barred.rebuild,
             _ => false,
         };
-        let mut commands = cure::commands_in(self.code.fix()).filter(|_| !is_no_cure);
+        let mut commands = cure::commands_in(found.code.fix()).filter(|_| !is_no_cure);
         let own = commands.find(|command| !barred.bars(command));
-        let cure = self.cure.or_else(|| own.and_then(|own| cure::fill(own, store, &words)));
-        let Self { code, severity, evidence, follows, .. } = self;
-        Diagnosis { code, severity, evidence, cure, follows }
+        let own = || own.and_then(|own| cure::fill(own, store, &words));
+        found.cure = found.cure.take().or_else(own);
+        found
     }
 }
 
@@ -267,15 +267,11 @@ struct Examined<'a> {
 impl Examined<'_> {
     fn state(&mut self, code: Code) -> &mut State {
         self.diagnoses.entry(code).or_insert_with(|| State {
-            code,
-            severity: Severity::Info,
-            evidence: Vec::new(),
+            found: Diagnosis::new(code, Severity::Info, Vec::new()),
             more: 0,
             topics: BTreeSet::new(),
             place: None,
-            cure: None,
             more_cures: Vec::new(),
-            follows: Vec::new(),
         })
     }
 
@@ -324,7 +320,7 @@ impl Examined<'_> {
             Cause::Epoch(ended) => self.report_epoch(ended),
             Cause::Ledger(dir) => {
                 let cure = verdict::salvage_of(self.paths, dir);
-                self.state(Code::Ledger).cure = cure;
+                self.state(Code::Ledger).found.cure = cure;
             }
             Cause::Misplaced(misplaced) => {
                 for line in &misplaced.evidence {
@@ -333,7 +329,7 @@ impl Examined<'_> {
                 let first = misplaced.moves.first();
                 let packed = misplaced.packed.first().and_then(|path| verdict::unpacked(path));
                 let cure = packed.or_else(|| first.and_then(|(from, to)| verdict::moved(from, to)));
-                self.state(Code::DocMisplaced).cure = cure;
+                self.state(Code::DocMisplaced).found.cure = cure;
             }
             Cause::EndMissing(missing) => {
                 let dir = self.log.run().dir();
@@ -369,8 +365,8 @@ impl Examined<'_> {
                 let codes = self.diagnoses.keys().copied();
                 let code = codes.into_iter().find(|code| cause.names(*code));
                 let state = self.state(code.unwrap_or(Code::LogFrame));
-                state.severity = state.severity.min(Severity::Error);
-                state.evidence.insert(0, line);
+                state.found.severity = state.found.severity.min(Severity::Error);
+                state.found.evidence.insert(0, line);
             }
         }
         Ok(())
@@ -428,8 +424,8 @@ impl Examined<'_> {
         };
         let otherwise = self.otherwise(code, topic.as_deref()).unwrap_or_default();
         let state = self.state(code);
-        match (cure, &state.cure) {
-            (cure, None) => state.cure = cure,
+        match (cure, &state.found.cure) {
+            (cure, None) => state.found.cure = cure,
             (Some(cure), Some(_)) if state.more_cures.len() < MOST_CURES => {
                 state.more_cures.push(cure);
             }

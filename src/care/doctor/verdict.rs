@@ -38,6 +38,12 @@ pub struct Diagnosis {
     pub follows: Vec<(Code, u64)>,
 }
 
+impl Diagnosis {
+    pub(super) fn new(code: Code, severity: Severity, evidence: Vec<String>) -> Self {
+        Self { code, severity, evidence, cure: None, follows: Vec::new() }
+    }
+}
+
 /// Verdict on a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -375,13 +381,9 @@ pub(super) fn not_readable(
     let next_start = broker::not_readable(refused, paths);
     let commands: Vec<_> =
         refused.iter().filter_map(|path| broker::owner_command(path, paths)).collect();
-    let diagnosis = Diagnosis {
-        code: Code::Unreadable,
-        severity: Severity::Error,
-        evidence: next_start.obstacles.iter().take(MOST_EVIDENCE).cloned().collect(),
-        cure: commands.first().cloned(),
-        follows: Vec::new(),
-    };
+    let evidence = next_start.obstacles.iter().take(MOST_EVIDENCE).cloned().collect();
+    let mut diagnosis = Diagnosis::new(Code::Unreadable, Severity::Error, evidence);
+    diagnosis.cure = commands.first().cloned();
     let verdict = Verdict {
         release: config.rocketmq_version.unwrap_or(Release::V5_3),
         in_use: false,
