@@ -44,7 +44,9 @@ pub const fn put_in<const AT: usize, const LEN: usize, const N: usize>(
 }
 
 #[inline]
-const fn array_in<const AT: usize, const LEN: usize, const N: usize>(bytes: &[u8; N]) -> [u8; LEN] {
+pub(crate) const fn array_in<const AT: usize, const LEN: usize, const N: usize>(
+    bytes: &[u8; N],
+) -> [u8; LEN] {
     const { assert!(AT + LEN <= N) };
     match bytes.split_at(AT).1.first_chunk() {
         Some(field) => *field,
@@ -81,6 +83,47 @@ integers! {
     i32: i32_at, i32_in, put_i32_in;
     i64: i64_at, i64_in, put_i64_in;
 }
+
+/// Makes a structure of numbers at fixed positions, with `encode` and `decode`; a field may name a
+/// function for what is read.
+macro_rules! layout {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident: $len:ident {
+            $($(#[$doc:meta])* $at:literal => $field:ident: $int:ident $(as $read:ident)?,)*
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $name {
+            $($(#[$doc])* pub $field: $int,)*
+        }
+
+        impl $name {
+            #[inline]
+            #[must_use]
+            pub const fn encode(&self) -> [u8; $len] {
+                let mut out = [0; $len];
+                $($crate::format::bytes::put_in::<$at, _, $len>(
+                    &mut out,
+                    self.$field.to_be_bytes(),
+                );)*
+                out
+            }
+
+            /// Decodes any bytes.
+            #[inline]
+            #[must_use]
+            pub const fn decode(bytes: &[u8; $len]) -> Self {
+                Self {
+                    $($field: $($read)?($int::from_be_bytes(
+                        $crate::format::bytes::array_in::<$at, _, $len>(bytes),
+                    )),)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use layout;
 
 #[cfg(test)]
 mod tests {

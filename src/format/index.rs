@@ -19,49 +19,38 @@
 //! | 12 | i32 | seconds | since beginTimestamp |
 //! | 16 | i32 | previous entry | number of the next older one of the slot, 0 for none |
 
-use super::bytes::{i32_in, i64_in, put_i32_in, put_i64_in};
+use super::bytes::layout;
 use crate::format::width::{clamp_u64, saturating_i32};
 
-const BEGIN_TIMESTAMP_AT: usize = 0;
-const END_TIMESTAMP_AT: usize = BEGIN_TIMESTAMP_AT + 8;
-const BEGIN_OFFSET_AT: usize = END_TIMESTAMP_AT + 8;
-const END_OFFSET_AT: usize = BEGIN_OFFSET_AT + 8;
-const SLOT_COUNT_AT: usize = END_OFFSET_AT + 8;
-const INDEX_COUNT_AT: usize = SLOT_COUNT_AT + 4;
 /// Length of the header (`IndexHeader.INDEX_HEADER_SIZE`).
-pub const HEADER_LEN: usize = INDEX_COUNT_AT + 4;
-const _: () = assert!(HEADER_LEN == 40);
+pub const HEADER_LEN: usize = 40;
 
 pub const SLOT_LEN: usize = 4;
 
-const KEY_HASH_AT: usize = 0;
-const PHYSICAL_OFFSET_AT: usize = KEY_HASH_AT + 4;
-const SECONDS_AT: usize = PHYSICAL_OFFSET_AT + 8;
-const PREV_ENTRY_AT: usize = SECONDS_AT + 4;
 /// Length of an entry (`IndexFile.indexSize`).
-pub const ENTRY_LEN: usize = PREV_ENTRY_AT + 4;
-const _: () = assert!(ENTRY_LEN == 20);
+pub const ENTRY_LEN: usize = 20;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexHeader {
-    pub begin_timestamp_ms: i64,
-    pub end_timestamp_ms: i64,
-    pub begin_physical_offset: i64,
-    pub end_physical_offset: i64,
-    pub hash_slot_count: i32,
-    pub index_count: i32,
+layout! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct IndexHeader: HEADER_LEN {
+        0 => begin_timestamp_ms: i64,
+        8 => end_timestamp_ms: i64,
+        16 => begin_physical_offset: i64,
+        24 => end_physical_offset: i64,
+        32 => hash_slot_count: i32,
+        36 => index_count: i32 as one_or_more,
+    }
+}
+
+/// A count of 0 or less, as in a zeroed file, means 1 (`IndexHeader#load`).
+const fn one_or_more(count: i32) -> i32 {
+    if count <= 0 { 1 } else { count }
 }
 
 impl Default for IndexHeader {
+    /// As in a zeroed file.
     fn default() -> Self {
-        Self {
-            begin_timestamp_ms: 0,
-            end_timestamp_ms: 0,
-            begin_physical_offset: 0,
-            end_physical_offset: 0,
-            hash_slot_count: 0,
-            index_count: 1,
-        }
+        Self::decode(&[0; HEADER_LEN])
     }
 }
 
@@ -90,66 +79,18 @@ impl IndexHeader {
         self.end_physical_offset = physical_offset;
         self.end_timestamp_ms = store_timestamp_ms;
     }
-
-    #[must_use]
-    pub const fn encode(&self) -> [u8; HEADER_LEN] {
-        let mut out = [0; HEADER_LEN];
-        put_i64_in::<BEGIN_TIMESTAMP_AT, HEADER_LEN>(&mut out, self.begin_timestamp_ms);
-        put_i64_in::<END_TIMESTAMP_AT, HEADER_LEN>(&mut out, self.end_timestamp_ms);
-        put_i64_in::<BEGIN_OFFSET_AT, HEADER_LEN>(&mut out, self.begin_physical_offset);
-        put_i64_in::<END_OFFSET_AT, HEADER_LEN>(&mut out, self.end_physical_offset);
-        put_i32_in::<SLOT_COUNT_AT, HEADER_LEN>(&mut out, self.hash_slot_count);
-        put_i32_in::<INDEX_COUNT_AT, HEADER_LEN>(&mut out, self.index_count);
-        out
-    }
-
-    /// Decodes; a count of 0 or less, as in a zeroed file, means 1 (`IndexHeader#load`).
-    #[must_use]
-    pub const fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
-        let index_count = i32_in::<INDEX_COUNT_AT, HEADER_LEN>(bytes);
-        Self {
-            begin_timestamp_ms: i64_in::<BEGIN_TIMESTAMP_AT, HEADER_LEN>(bytes),
-            end_timestamp_ms: i64_in::<END_TIMESTAMP_AT, HEADER_LEN>(bytes),
-            begin_physical_offset: i64_in::<BEGIN_OFFSET_AT, HEADER_LEN>(bytes),
-            end_physical_offset: i64_in::<END_OFFSET_AT, HEADER_LEN>(bytes),
-            hash_slot_count: i32_in::<SLOT_COUNT_AT, HEADER_LEN>(bytes),
-            index_count: if index_count <= 0 { 1 } else { index_count },
-        }
-    }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IndexEntry {
-    /// [`key_hash`](super::java::key_hash) of topic and key.
-    pub key_hash: i32,
-    pub physical_offset: i64,
-    /// Store time in seconds since the header's begin.
-    pub seconds: i32,
-    /// Number of the slot's next older entry, 0 for none.
-    pub prev_entry: i32,
-}
-
-impl IndexEntry {
-    #[inline]
-    #[must_use]
-    pub const fn encode(&self) -> [u8; ENTRY_LEN] {
-        let mut out = [0; ENTRY_LEN];
-        put_i32_in::<KEY_HASH_AT, ENTRY_LEN>(&mut out, self.key_hash);
-        put_i64_in::<PHYSICAL_OFFSET_AT, ENTRY_LEN>(&mut out, self.physical_offset);
-        put_i32_in::<SECONDS_AT, ENTRY_LEN>(&mut out, self.seconds);
-        put_i32_in::<PREV_ENTRY_AT, ENTRY_LEN>(&mut out, self.prev_entry);
-        out
-    }
-
-    #[inline]
-    #[must_use]
-    pub const fn decode(bytes: &[u8; ENTRY_LEN]) -> Self {
-        Self {
-            key_hash: i32_in::<KEY_HASH_AT, ENTRY_LEN>(bytes),
-            physical_offset: i64_in::<PHYSICAL_OFFSET_AT, ENTRY_LEN>(bytes),
-            seconds: i32_in::<SECONDS_AT, ENTRY_LEN>(bytes),
-            prev_entry: i32_in::<PREV_ENTRY_AT, ENTRY_LEN>(bytes),
-        }
+layout! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct IndexEntry: ENTRY_LEN {
+        /// [`key_hash`](super::java::key_hash) of topic and key.
+        0 => key_hash: i32,
+        4 => physical_offset: i64,
+        /// Store time in seconds since the header's begin.
+        12 => seconds: i32,
+        /// Number of the slot's next older entry, 0 for none.
+        16 => prev_entry: i32,
     }
 }
 

@@ -25,7 +25,7 @@ impl StoreCheckpoint {
             Some(file) => file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?,
             None => 0,
         };
-        let fields = CheckpointFields::decode(bytes.get(..read).unwrap_or_default());
+        let fields = CheckpointFields::decode_start(bytes.get(..read).unwrap_or_default());
         let on_disk = (read == bytes.len()).then_some(fields);
         Ok(Self { path: path.to_owned(), file, on_disk, fields })
     }
@@ -51,9 +51,7 @@ impl StoreCheckpoint {
         if len < CHECKPOINT_LEN as u64 {
             file.set_len(CHECKPOINT_LEN as u64).map_err(Error::io("extend", &self.path))?;
         }
-        let mut bytes = [0; FIELDS_LEN];
-        self.fields.encode_into(&mut bytes);
-        file.write_at(&bytes, 0).map_err(Error::io("write", &self.path))?;
+        file.write_at(&self.fields.encode(), 0).map_err(Error::io("write", &self.path))?;
         file.sync().map_err(Error::flush(&self.path))?;
         self.on_disk = Some(self.fields);
         Ok(())

@@ -381,7 +381,7 @@ impl Checkpoint {
             let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
             file.read_most(0, FIELDS_LEN).map_err(Error::io("read", &path))
         })?;
-        Ok(Self(CheckpointFields::decode(&bytes)))
+        Ok(Self(CheckpointFields::decode_start(&bytes)))
     }
 
     fn __repr__(&self) -> String {
@@ -401,5 +401,5 @@ impl Checkpoint {
 #[pyo3(signature = (*values))]
 pub(crate) fn _checkpoint(values: [i64; 6]) -> Checkpoint {
     let bytes = values.map(i64::to_be_bytes);
-    Checkpoint(CheckpointFields::decode(bytes.as_flattened()))
+    Checkpoint(CheckpointFields::decode_start(bytes.as_flattened()))
 }

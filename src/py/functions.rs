@@ -13,7 +13,7 @@ use crate::care::topics;
 use crate::config::{SETTINGS, Setting, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::{Access, Os, copy_tree, make_folder};
-use crate::format::checkpoint::TimerCheckpoint;
+use crate::format::checkpoint::{TIMER_CHECKPOINT_LEN, TimerCheckpoint};
 use crate::format::config::json;
 use crate::format::index::{ENTRY_LEN, IndexEntry, SLOT_LEN};
 use crate::format::java;
@@ -120,8 +120,8 @@ pub(crate) fn _timer_check(
 ) -> PyResult<Option<(i64, i64)>> {
     let Location { path, storage, .. } = path;
     let Some(file) = storage.open_if_there(&path, Access::Read)? else { return Ok(None) };
-    let bytes = file.read_most(0, TimerCheckpoint::LEN).map_err(Error::io("read", &path))?;
-    let check = TimerCheckpoint::decode(&bytes);
+    let bytes = file.read_most(0, TIMER_CHECKPOINT_LEN).map_err(Error::io("read", &path))?;
+    let check = bytes.first_chunk().map(TimerCheckpoint::decode);
     Ok(check.map(|check| (check.last_read_ms, check.queue_offset)))
 }
 

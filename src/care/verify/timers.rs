@@ -6,7 +6,7 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::{Access, SystemClock};
 use crate::format::bytes::{i32_at, i64_at};
-use crate::format::checkpoint::TimerCheckpoint;
+use crate::format::checkpoint::{TIMER_CHECKPOINT_LEN, TimerCheckpoint};
 use crate::format::file_name;
 use crate::format::message::purpose::TIMER_TOPIC;
 use crate::format::width::{clamp_u64, saturating_i64};
@@ -32,11 +32,11 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     let resumes = last_unit.is_some_and(|(at, end)| {
         at >= walked.log_start && end <= walked.log_end && !walked.is_damaged(at)
     });
-    let start = match lock::read_start(cx.paths.storage(), &path, TimerCheckpoint::LEN) {
+    let start = match lock::read_start(cx.paths.storage(), &path, TIMER_CHECKPOINT_LEN) {
         Ok(start) => start,
         Err(error) => return cx.error(&path, error),
     };
-    let known = match TimerCheckpoint::decode(&start) {
+    let known = match start.first_chunk().map(TimerCheckpoint::decode) {
         Some(known) => known,
         // No broker has delivered timers here.
         None if log_end == 0 && matches!(cx.paths.storage.kind(&path), Ok(None)) => {
@@ -47,7 +47,7 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
                 let (read, again) = (start.len(), end - first);
                 let found =
                     format!("{read}; {again} timer messages from {first} on are read again");
-                let expected = format!("{} bytes or more", TimerCheckpoint::LEN);
+                let expected = format!("{} bytes or more", TIMER_CHECKPOINT_LEN);
                 add(Severity::Warning, &path, expected, found);
             }
             // Without the time up to which timers were delivered, old slots look like new ones.

@@ -21,7 +21,7 @@
 //! | 42 | i32 | reserved, 0 | |
 
 use crate::error::{CorruptionKind, FormatError};
-use crate::format::bytes::{array_at, i16_in, i32_in, i64_in, put_i16_in, put_i32_in, put_i64_in};
+use crate::format::bytes::{array_at, i16_in, i32_in, layout, put_i32_in};
 use crate::format::message::properties::{Indexed, MAX_LEN};
 
 const ITEM_FLAG_AT: usize = 12;
@@ -29,17 +29,9 @@ const ITEM_BODY_LEN_AT: usize = ITEM_FLAG_AT + 4;
 const ITEM_HEAD_LEN: usize = ITEM_BODY_LEN_AT + 4;
 pub const MIN_ITEM_LEN: usize = ITEM_HEAD_LEN + 2;
 
-const PHYSICAL_OFFSET_AT: usize = 0;
-const STORE_SIZE_AT: usize = PHYSICAL_OFFSET_AT + 8;
-const TAGS_CODE_AT: usize = STORE_SIZE_AT + 4;
-const STORE_TIMESTAMP_AT: usize = TAGS_CODE_AT + 8;
-const BASE_AT: usize = STORE_TIMESTAMP_AT + 8;
-const COUNT_AT: usize = BASE_AT + 8;
-const COMPACTED_AT: usize = COUNT_AT + 2;
-const RESERVED_AT: usize = COMPACTED_AT + 4;
 /// Length of a batch queue's entry (`BatchConsumeQueue.CQ_STORE_UNIT_SIZE`).
-pub const ENTRY_LEN: usize = RESERVED_AT + 4;
-const _: () = assert!(ITEM_HEAD_LEN == 20 && ENTRY_LEN == 46);
+pub const ENTRY_LEN: usize = 46;
+const _: () = assert!(ITEM_HEAD_LEN == 20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchItem<'a> {
@@ -182,15 +174,17 @@ fn number<T: std::str::FromStr>(name: &str, value: &[u8]) -> Result<T, FormatErr
     })
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchQueueEntry {
-    pub physical_offset: i64,
-    pub store_size: i32,
-    pub tags_code: i64,
-    pub store_timestamp_ms: i64,
-    pub base_queue_offset: i64,
-    pub message_count: i16,
-    pub compacted_offset: i32,
+layout! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct BatchQueueEntry: ENTRY_LEN {
+        0 => physical_offset: i64,
+        8 => store_size: i32,
+        12 => tags_code: i64,
+        20 => store_timestamp_ms: i64,
+        28 => base_queue_offset: i64,
+        36 => message_count: i16,
+        38 => compacted_offset: i32,
+    }
 }
 
 impl BatchQueueEntry {
@@ -204,33 +198,6 @@ impl BatchQueueEntry {
         message_count: 0,
         compacted_offset: -1,
     };
-
-    #[must_use]
-    pub const fn encode(&self) -> [u8; ENTRY_LEN] {
-        let mut out = [0; ENTRY_LEN];
-        put_i64_in::<PHYSICAL_OFFSET_AT, ENTRY_LEN>(&mut out, self.physical_offset);
-        put_i32_in::<STORE_SIZE_AT, ENTRY_LEN>(&mut out, self.store_size);
-        put_i64_in::<TAGS_CODE_AT, ENTRY_LEN>(&mut out, self.tags_code);
-        put_i64_in::<STORE_TIMESTAMP_AT, ENTRY_LEN>(&mut out, self.store_timestamp_ms);
-        put_i64_in::<BASE_AT, ENTRY_LEN>(&mut out, self.base_queue_offset);
-        put_i16_in::<COUNT_AT, ENTRY_LEN>(&mut out, self.message_count);
-        put_i32_in::<COMPACTED_AT, ENTRY_LEN>(&mut out, self.compacted_offset);
-        out
-    }
-
-    /// Decodes any bytes; see [`is_valid`](Self::is_valid).
-    #[must_use]
-    pub const fn decode(bytes: &[u8; ENTRY_LEN]) -> Self {
-        Self {
-            physical_offset: i64_in::<PHYSICAL_OFFSET_AT, ENTRY_LEN>(bytes),
-            store_size: i32_in::<STORE_SIZE_AT, ENTRY_LEN>(bytes),
-            tags_code: i64_in::<TAGS_CODE_AT, ENTRY_LEN>(bytes),
-            store_timestamp_ms: i64_in::<STORE_TIMESTAMP_AT, ENTRY_LEN>(bytes),
-            base_queue_offset: i64_in::<BASE_AT, ENTRY_LEN>(bytes),
-            message_count: i16_in::<COUNT_AT, ENTRY_LEN>(bytes),
-            compacted_offset: i32_in::<COMPACTED_AT, ENTRY_LEN>(bytes),
-        }
-    }
 
     /// The first invalid entry ends the queue (`BatchConsumeQueue#recover`).
     #[must_use]

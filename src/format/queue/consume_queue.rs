@@ -11,20 +11,16 @@ use std::sync::LazyLock;
 
 use serde::{Serialize, Serializer};
 
-use crate::format::bytes::{i32_in, i64_in, put_i32_in, put_i64_in};
+use crate::format::bytes::layout;
 use crate::format::java;
 use crate::format::message::properties::Indexed;
 
 pub use crate::format::message::tag_filter::TagFilter;
 
-const PHYSICAL_OFFSET_AT: usize = 0;
-const STORE_SIZE_AT: usize = PHYSICAL_OFFSET_AT + 8;
-const TAGS_CODE_AT: usize = STORE_SIZE_AT + 4;
 /// Length of an entry (`ConsumeQueue.CQ_STORE_UNIT_SIZE`).
-pub const ENTRY_LEN: usize = TAGS_CODE_AT + 8;
+pub const ENTRY_LEN: usize = 20;
 /// Greatest queue offset whose entry a file can have.
 pub const MOST_NUMBER: i64 = i64::MAX / ENTRY_LEN as i64;
-const _: () = assert!(ENTRY_LEN == 20);
 
 /// Topic of delayed messages (`TopicValidator.RMQ_SYS_SCHEDULE_TOPIC`).
 pub const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
@@ -102,37 +98,18 @@ impl DelayLevels {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct QueueEntry {
-    pub physical_offset: i64,
-    pub store_size: i32,
-    pub tags_code: i64,
+layout! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct QueueEntry: ENTRY_LEN {
+        0 => physical_offset: i64,
+        8 => store_size: i32,
+        12 => tags_code: i64,
+    }
 }
 
 impl QueueEntry {
     /// Fills the first file before its first entry (`ConsumeQueue#fillPreBlank`).
     pub const PRE_BLANK: Self = Self { physical_offset: 0, store_size: i32::MAX, tags_code: 0 };
-
-    #[inline]
-    #[must_use]
-    pub const fn encode(&self) -> [u8; ENTRY_LEN] {
-        let mut out = [0; ENTRY_LEN];
-        put_i64_in::<PHYSICAL_OFFSET_AT, ENTRY_LEN>(&mut out, self.physical_offset);
-        put_i32_in::<STORE_SIZE_AT, ENTRY_LEN>(&mut out, self.store_size);
-        put_i64_in::<TAGS_CODE_AT, ENTRY_LEN>(&mut out, self.tags_code);
-        out
-    }
-
-    /// Decodes any bytes; see [`is_valid`](Self::is_valid).
-    #[inline]
-    #[must_use]
-    pub const fn decode(bytes: &[u8; ENTRY_LEN]) -> Self {
-        Self {
-            physical_offset: i64_in::<PHYSICAL_OFFSET_AT, ENTRY_LEN>(bytes),
-            store_size: i32_in::<STORE_SIZE_AT, ENTRY_LEN>(bytes),
-            tags_code: i64_in::<TAGS_CODE_AT, ENTRY_LEN>(bytes),
-        }
-    }
 
     /// The first invalid entry ends the queue (`ConsumeQueue#recover`).
     #[inline]
