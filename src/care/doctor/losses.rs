@@ -2,13 +2,12 @@
 //! repeat messages.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use crate::care::topics::is_system_group;
 use crate::error::{Result, named};
 use crate::format::config::tables::OffsetTable;
 use crate::format::width::{clamp_u64, saturating_i64};
-use crate::store::folder::config_file;
+use crate::store::folder::config_file::{self, Loaded};
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::MissingEnd;
@@ -136,24 +135,30 @@ pub struct GroupFate {
     pub messages: u64,
 }
 
+/// Tables of offsets, each with its backup.
+fn offset_tables(
+    paths: &StorePaths,
+) -> impl Iterator<Item = (Loaded<OffsetTable>, Option<OffsetTable>)> {
+    [false, true].into_iter().filter_map(|is_light| {
+        let path = paths.consumer_offsets(is_light);
+        let loaded =
+            config_file::load(paths.storage(), &path, OffsetTable::parse).ok().flatten()?;
+        let backup = config_file::read_json(paths.storage(), &config_file::backup_of(&path));
+        let backup = backup.ok().flatten().and_then(|bytes| OffsetTable::parse(&bytes).ok());
+        Some((loaded, backup))
+    })
+}
+
 /// Whether the backup of a table of offsets has a right offset where the table has a wrong one:
 /// `mqstore groups --reset-to backup` takes it.
 pub(super) fn backup_helps(paths: &StorePaths, queues: &QueueTable) -> bool {
-    let table = |path: &Path| {
-        let bytes = config_file::read_json(paths.storage(), path).ok().flatten()?;
-        OffsetTable::parse(&bytes).ok()
-    };
-    [false, true].into_iter().any(|is_light| {
-        let path = paths.consumer_offsets(is_light);
-        let tables = table(&path).zip(table(&config_file::backup_of(&path)));
-        tables.is_some_and(|(table, backup)| {
-            table.iter().any(|at| {
-                queues.get(at.topic.as_bytes(), at.queue_id).is_some_and(|queue| {
-                    let is_right =
-                        |offset| (queue.min_offset()..=queue.max_offset()).contains(&offset);
-                    let is_wrong = at.queue_offset < 0 || at.queue_offset > queue.max_offset();
-                    is_wrong && backup.get(at.topic, at.group, at.queue_id).is_some_and(is_right)
-                })
+    let read = offset_tables(paths).filter(|(loaded, _)| loaded.warning().is_none());
+    read.filter_map(|(loaded, backup)| Some((loaded.table, backup?))).any(|(table, backup)| {
+        table.iter().any(|at| {
+            queues.get(at.topic.as_bytes(), at.queue_id).is_some_and(|queue| {
+                let is_right = |offset| (queue.min_offset()..=queue.max_offset()).contains(&offset);
+                let is_wrong = at.queue_offset < 0 || at.queue_offset > queue.max_offset();
+                is_wrong && backup.get(at.topic, at.group, at.queue_id).is_some_and(is_right)
             })
         })
     })
@@ -167,13 +172,7 @@ pub(super) fn fates(
     crashed: bool,
 ) -> Vec<GroupFate> {
     let mut fates: BTreeMap<(String, String, Fate), (u64, u64)> = BTreeMap::new();
-    for is_light in [false, true] {
-        let path = paths.consumer_offsets(is_light);
-        let Ok(Some(loaded)) = config_file::load(paths.storage(), &path, OffsetTable::parse) else {
-            continue;
-        };
-        let backup = config_file::read_json(paths.storage(), &config_file::backup_of(&path));
-        let backup = backup.ok().flatten().and_then(|bytes| OffsetTable::parse(&bytes).ok());
+    for (loaded, backup) in offset_tables(paths) {
         let is_old = crashed || loaded.warning().is_some();
         for at in loaded.table.iter() {
             let Some(queue) = queues.get(at.topic.as_bytes(), at.queue_id) else { continue };
