@@ -15,9 +15,10 @@ use super::analysis::{Analysis, FoundStore};
 use super::epoch::EndedEpoch;
 use super::inspect::{Parts, layout_to_write, load_parts};
 use super::refusal::{Refusal, Why, gone};
+use super::to_write::read_mark;
 use crate::store::folder::found;
 use crate::store::folder::lock::{self, StoreLock};
-use crate::store::folder::mark::{Flushed, Mark};
+use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::seal::Seal;
 use crate::store::open::version;
@@ -66,10 +67,7 @@ pub fn plan(
     let seal = if is_clean { Seal::holding(&paths, &config)? } else { None };
     let run = index.as_ref().filter(|_| seal.is_none());
     version::choose(&mut config, &version::read_marks(&paths, &log, run)?)?;
-    let mark = match Mark::read(&paths) {
-        Err(Error::Corrupt(_)) => None,
-        other => other?,
-    };
+    let mark = read_mark(&paths, &mut Vec::new())?;
     let found = FoundStore {
         paths: &paths,
         config: &config,

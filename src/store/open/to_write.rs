@@ -388,7 +388,7 @@ fn reckon_room(files: &StoreFiles) {
 }
 
 /// Reads the durable mark; an invalid one gives a warning, and the checkpoint counts.
-fn read_mark(paths: &StorePaths, warnings: &mut Vec<String>) -> Result<Option<Mark>> {
+pub(super) fn read_mark(paths: &StorePaths, warnings: &mut Vec<String>) -> Result<Option<Mark>> {
     match Mark::read(paths) {
         Err(error @ Error::Corrupt(_)) => {
             warnings.push(error.to_string());
