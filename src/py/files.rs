@@ -143,14 +143,8 @@ impl ConsumeQueue {
     }
 }
 
-impl ConsumeQueue {
-    fn with_queue<T>(&self, get: impl FnOnce(&Queue) -> T) -> PyResult<T> {
-        Ok(get(&self.queue))
-    }
-}
-
 getters! {
-    ConsumeQueue, with_queue {
+    ConsumeQueue, this => &*this.queue, {
         /// The queue's folder.
         path: OsString = |queue| queue.run().dir().into_os_string();
         /// The topic, as the folder above is named.
@@ -289,10 +283,6 @@ impl CommitLog {
 }
 
 impl CommitLog {
-    fn with_log<T>(&self, get: impl FnOnce(&log::CommitLog) -> T) -> PyResult<T> {
-        Ok(get(&self.log))
-    }
-
     fn messages(&self, start: Option<i64>, stop: Option<i64>, on_damage: OnDamage) -> MessageScan {
         let end = self.log.end_offset();
         let start = bound(start, 0).max(self.log.min_offset());
@@ -302,7 +292,7 @@ impl CommitLog {
 }
 
 getters! {
-    CommitLog, with_log {
+    CommitLog, this => &*this.log, {
         /// The folder.
         path: OsString = |log| log.run().dir().into_os_string();
         /// Bytes of one file.
@@ -332,10 +322,6 @@ getters! {
 pub(crate) struct Checkpoint(CheckpointFields);
 
 impl Checkpoint {
-    fn with_fields<T>(&self, get: impl FnOnce(&CheckpointFields) -> T) -> PyResult<T> {
-        Ok(get(&self.0))
-    }
-
     fn values(&self) -> [(&'static str, i64); 6] {
         [
             ("physic_msg_timestamp_ms", self.0.physic_msg_timestamp_ms),
@@ -349,7 +335,7 @@ impl Checkpoint {
 }
 
 getters! {
-    Checkpoint, with_fields {
+    Checkpoint, this => &this.0, {
         /// Store time of the newest record known to be flushed.
         physic_msg_timestamp_ms: i64 = |fields| fields.physic_msg_timestamp_ms;
         /// Store time of the last queue entry written.

@@ -119,9 +119,9 @@ macro_rules! dict {
 }
 pub(crate) use dict;
 
-/// Makes getters from rows of name, type and value.
+/// Makes getters from rows of name, type and value; values are taken from `$of`, a part of `$this`.
 macro_rules! getters {
-    ($class:ident, $with:ident {
+    ($class:ident, $this:ident => $of:expr, {
         $($(#[$doc:meta])* $name:ident: $type:ty = $get:expr;)+
     }) => {
         #[pymethods]
@@ -129,12 +129,19 @@ macro_rules! getters {
             $($(#[$doc])*
             #[getter]
             fn $name(&self) -> PyResult<$type> {
-                self.$with($get)
+                let $this = self;
+                Ok($crate::py::values::get($of, $get))
             })+
         }
     };
 }
 pub(crate) use getters;
+
+/// Calls `get`, whose argument has the type of `of`.
+#[inline]
+pub(crate) fn get<T, V>(of: &T, get: impl FnOnce(&T) -> V) -> V {
+    get(of)
+}
 
 /// A message's id: the caller's text, or its parts.
 #[derive(Clone, Debug)]
@@ -293,14 +300,8 @@ impl MessageId {
     }
 }
 
-impl MessageId {
-    fn with_id<T>(&self, get: impl FnOnce(&host::MessageId) -> T) -> PyResult<T> {
-        Ok(get(&self.0))
-    }
-}
-
 getters! {
-    MessageId, with_id {
+    MessageId, this => &this.0, {
         /// The store's IP address.
         host: String = |id| id.host.address().to_string();
         /// The store's port.

@@ -156,7 +156,7 @@ fn index_error(error: Error) -> PyErr {
 }
 
 getters! {
-    IndexFile, with_self {
+    IndexFile, this => this, {
         /// The file.
         path: OsString = |file| file.path.clone().into_os_string();
         /// How it was opened.
@@ -169,10 +169,6 @@ getters! {
 }
 
 impl IndexFile {
-    fn with_self<T>(&self, get: impl FnOnce(&Self) -> T) -> PyResult<T> {
-        Ok(get(self))
-    }
-
     fn read<T: Send>(
         &self,
         py: Python<'_>,

@@ -104,10 +104,6 @@ impl Message {
         }
     }
 
-    fn with_record<T>(&self, get: impl FnOnce(&NewMessage<'_>) -> T) -> PyResult<T> {
-        Ok(get(&self.record))
-    }
-
     /// Keyword arguments that differ from their defaults.
     fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let given = PyDict::new(py);
@@ -269,7 +265,7 @@ impl Message {
 }
 
 getters! {
-    Message, with_record {
+    Message, this => &this.record, {
         /// The user's own number.
         flag: i32 = |record| record.flag;
         /// The producer's time, or ``None`` for the time of the append.

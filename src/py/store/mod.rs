@@ -145,14 +145,10 @@ impl Store {
     fn host(&self) -> Host {
         self.store.config().store_host
     }
-
-    fn with_self<T>(&self, get: impl FnOnce(&Self) -> T) -> PyResult<T> {
-        Ok(get(self))
-    }
 }
 
 getters! {
-    Store, with_self {
+    Store, this => this, {
         /// The store's root folder, absolute.
         path: OsString = |this| this.path.clone().into_os_string();
         /// How it was opened.

@@ -516,7 +516,7 @@ impl Store {
 }
 
 getters! {
-    Store, with_open {
+    Store, this => &*this.open_store()?, {
         /// First physical offset of the log; 0 in an empty store.
         min_physical_offset: u64 = |store| store.log().min_offset();
         /// End of the log; for a read-only store, of its view.
@@ -524,12 +524,6 @@ getters! {
         _readable_end: u64 = MessageStore::end_offset;
         /// Whether the index files fit the settings and can be used for key queries.
         index_usable: bool = MessageStore::index_is_usable;
-    }
-}
-
-impl Store {
-    fn with_open<T>(&self, get: impl FnOnce(&MessageStore) -> T) -> PyResult<T> {
-        Ok(get(&*self.open_store()?))
     }
 }
 

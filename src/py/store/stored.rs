@@ -130,10 +130,6 @@ impl StoredMessage {
         message::read_whole(&self.record)
             .ok_or_else(|| no_record(message::read_frame(&self.record), self.record.len()).into())
     }
-
-    fn with_view<T>(&self, get: impl FnOnce(&MessageView<'_>) -> T) -> PyResult<T> {
-        Ok(get(&self.view()?))
-    }
 }
 
 fn property(view: &MessageView<'_>, name: &[u8]) -> Option<String> {
@@ -342,7 +338,7 @@ impl StoredMessage {
 }
 
 getters! {
-    StoredMessage, with_view {
+    StoredMessage, this => &this.view()?, {
         /// Number of the queue in its topic.
         queue_id: i32 = |view| view.queue_id();
         /// Entry number in its queue.
