@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Literal, Self, final
 
 from mqstore._native._arrow import OffsetLists
@@ -200,10 +199,4 @@ class IndexFile:
     def close(self) -> None:
         """Flushes what was put and closes the file; closing twice does nothing."""
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
+    def __exit__(self, *_error: object) -> None: ...

@@ -1,6 +1,5 @@
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from typing_extensions import Buffer, disjoint_base
@@ -192,13 +191,7 @@ class Store:
         """Whether delayed messages are delivered."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
+    def __exit__(self, *_error: object) -> None: ...
     @property
     def path(self) -> str:
         """The store's root folder, absolute."""
