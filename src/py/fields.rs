@@ -43,6 +43,14 @@ pub(super) fn out_if_given(path: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>>
     if path.is_none() { Ok(None) } else { absolute(path).map(Some) }
 }
 
+impl FromPyObject<'_, '_> for StoreConfig {
+    type Error = PyErr;
+
+    fn extract(settings: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        config_of(&settings)
+    }
+}
+
 pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
     let given = PyDict::new(settings.py());
     given.update(settings.cast()?)?;

@@ -21,7 +21,7 @@ use crate::log::{self, CqUnit, Queue, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
-use crate::py::store::location::{Location, location_of};
+use crate::py::store::location::Location;
 use crate::py::store::message_scan::MessageScan;
 use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
@@ -87,11 +87,7 @@ pub(crate) struct ConsumeQueue {
 impl ConsumeQueue {
     #[new]
     #[pyo3(signature = (path, *, file_size=None))]
-    fn __new__(
-        py: Python<'_>,
-        #[pyo3(from_py_with = location_of)] path: Location,
-        file_size: Option<u64>,
-    ) -> PyResult<Self> {
+    fn __new__(py: Python<'_>, path: Location, file_size: Option<u64>) -> PyResult<Self> {
         py.detach(|| -> Result<_> {
             let queue = Queue::open_folder(path.storage, &path.path, file_size)?;
             Ok(Self { positions: queue.leading_positions()?, queue: Arc::new(queue) })
@@ -244,11 +240,7 @@ fn open_log(path: Location, file_size: Option<u64>) -> Result<log::CommitLog> {
 impl CommitLog {
     #[new]
     #[pyo3(signature = (path, *, file_size=None))]
-    fn __new__(
-        py: Python<'_>,
-        #[pyo3(from_py_with = location_of)] path: Location,
-        file_size: Option<u64>,
-    ) -> PyResult<Self> {
+    fn __new__(py: Python<'_>, path: Location, file_size: Option<u64>) -> PyResult<Self> {
         let log = py.detach(|| open_log(path, file_size))?;
         Ok(Self { log: Arc::new(log) })
     }
@@ -358,10 +350,7 @@ getters! {
 #[pymethods]
 impl Checkpoint {
     #[new]
-    fn __new__(
-        py: Python<'_>,
-        #[pyo3(from_py_with = location_of)] path: Location,
-    ) -> PyResult<Self> {
+    fn __new__(py: Python<'_>, path: Location) -> PyResult<Self> {
         let bytes = py.detach(|| {
             let Location { path, storage, .. } = path;
             let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;

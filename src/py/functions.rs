@@ -25,7 +25,7 @@ use crate::log::read::anchor::Anchor;
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::invalid;
 use crate::py::fields;
-use crate::py::store::location::{Location, location_of};
+use crate::py::store::location::Location;
 use crate::py::store::message::Message;
 use crate::py::values::{MessageId, dict};
 use crate::store::NewMessage;
@@ -115,9 +115,7 @@ pub(crate) fn encode<'py>(
 /// Returns the time before which timers are delivered, and the next entry of the timer's topic.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn _timer_check(
-    #[pyo3(from_py_with = location_of)] path: Location,
-) -> PyResult<Option<(i64, i64)>> {
+pub(crate) fn _timer_check(path: Location) -> PyResult<Option<(i64, i64)>> {
     let Location { path, storage, .. } = path;
     let Some(file) = storage.open_if_there(&path, Access::Read)? else { return Ok(None) };
     let bytes = file.read_most(0, TIMER_CHECKPOINT_LEN).map_err(Error::io("read", &path))?;
@@ -131,10 +129,7 @@ pub(crate) fn _timer_check(
 /// file is not locked. The calling process's own stores count.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn lock_state(
-    py: Python<'_>,
-    #[pyo3(from_py_with = location_of)] path: Location,
-) -> (bool, Option<i32>) {
+pub(crate) fn lock_state(py: Python<'_>, path: Location) -> (bool, Option<i32>) {
     py.detach(|| StoreLock::state(&*path.storage, &path.path))
 }
 
@@ -161,10 +156,7 @@ pub(crate) fn _names_a_folder(topic: &[u8]) -> bool {
 ///     StoreIOError: A file or folder cannot be read.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn inventory(
-    py: Python<'_>,
-    #[pyo3(from_py_with = location_of)] path: Location,
-) -> PyResult<Bound<'_, PyList>> {
+pub(crate) fn inventory(py: Python<'_>, path: Location) -> PyResult<Bound<'_, PyList>> {
     let found =
         py.detach(|| crate::store::folder::inventory::inventory(&*path.storage, &path.path))?;
     let rows = PyList::empty(py);
@@ -200,9 +192,9 @@ fn log_of(path: &Location, config: &StoreConfig) -> Result<CommitLog> {
 #[pyo3(signature = (path, physical_offset, /, *, settings))]
 pub(crate) fn _anchors(
     py: Python<'_>,
-    #[pyo3(from_py_with = location_of)] path: Location,
+    path: Location,
     physical_offset: u64,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Vec<AnchorRow>> {
     let found = py.detach(|| Anchor::ladder(&log_of(&path, &settings)?, physical_offset))?;
     Ok(found.into_iter().map(|one| (one.physical_offset, one.store_size, one.crc)).collect())
@@ -217,9 +209,9 @@ pub(crate) fn _anchors(
 #[pyo3(signature = (path, anchor, /, *, settings))]
 pub(crate) fn _other_than(
     py: Python<'_>,
-    #[pyo3(from_py_with = location_of)] path: Location,
+    path: Location,
     anchor: AnchorRow,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Option<String>> {
     let (physical_offset, store_size, crc) = anchor;
     let anchor = Anchor { physical_offset, store_size, crc };
@@ -390,10 +382,7 @@ pub(crate) fn _keep_config(py: Python<'_>, path: PathBuf) -> PyResult<Option<Pat
 ///     StoreIOError: The file cannot be read.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn read_config_json(
-    py: Python<'_>,
-    #[pyo3(from_py_with = location_of)] path: Location,
-) -> PyResult<String> {
+pub(crate) fn read_config_json(py: Python<'_>, path: Location) -> PyResult<String> {
     Ok(py.detach(|| {
         let Location { path, storage, .. } = path;
         let bytes = config_file::read_existing(&*storage, &path)?;
@@ -410,7 +399,7 @@ pub(crate) fn read_config_json(
 pub(crate) fn _check_owner(
     py: Python<'_>,
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<()> {
     let paths = StorePaths::new(Arc::new(Os), &path, &settings);
     Ok(py.detach(|| owner::check(&paths))?)

@@ -16,7 +16,7 @@ use crate::store::folder::paths::StorePaths;
 use super::rocksdb::PythonDatabases;
 use crate::py::fields;
 use crate::py::process::with_progress;
-use crate::py::store::location::{Location, location_of};
+use crate::py::store::location::Location;
 use crate::py::values::dict;
 
 /// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
@@ -47,9 +47,9 @@ type Row = (
 #[pyo3(signature = (path, /, *, progress, settings, option, databases))]
 pub(crate) fn doctor<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = location_of)] path: Location,
+    path: Location,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
     option: &str,
     databases: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
@@ -111,9 +111,9 @@ type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, 
 #[pyo3(signature = (path, /, *, to, settings))]
 pub(crate) fn next_start(
     py: Python<'_>,
-    #[pyo3(from_py_with = location_of)] path: Location,
+    path: Location,
     to: &str,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Forecast> {
     let release = Release::from_str(to).unwrap_or(Release::V5_3);
     let mut start = py.detach(|| care::next_start(path.storage, &path.path, &settings, release))?;

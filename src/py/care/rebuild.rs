@@ -52,7 +52,7 @@ pub(crate) fn rebuild<'py>(
     dry_run: bool,
     threads: Option<i64>,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let wanted = wanted(&what)?;
     if topics.as_ref().is_some_and(Vec::is_empty) {
@@ -97,7 +97,7 @@ pub(crate) fn _replace_folders(
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     build: Py<PyAny>,
     now_ms: i64,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Option<OsString>> {
     let paths = StorePaths::new(Arc::new(Os), &path, &settings);
     let call = |dir: &Path| -> PyResult<Vec<String>> {
@@ -129,7 +129,7 @@ pub(crate) fn _rebuild_topics<'py>(
     #[pyo3(from_py_with = fields::out_if_given)] out: Option<PathBuf>,
     dry_run: bool,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<(Vec<TopicRow>, Bound<'py, PyDict>)> {
     let target = target_of(dry_run, out);
     let only = topics.map(names_of);

@@ -251,7 +251,7 @@ impl PythonLogQueues {
         py: Python<'_>,
         #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
         databases: Py<PyAny>,
-        #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+        settings: StoreConfig,
         has_lights: bool,
     ) -> PyResult<Self> {
         let paths = StorePaths::new(Arc::new(Os), &path, &settings);

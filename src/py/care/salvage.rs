@@ -12,7 +12,7 @@ use crate::files::Os;
 
 use crate::py::fields;
 use crate::py::process::with_progress;
-use crate::py::store::location::{Location, location_of};
+use crate::py::store::location::Location;
 use crate::py::values::dict;
 
 /// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
@@ -35,10 +35,10 @@ use crate::py::values::dict;
 #[pyo3(signature = (source, out, /, *, progress, settings))]
 pub(crate) fn salvage<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = location_of)] source: Location,
+    source: Location,
     #[pyo3(from_py_with = fields::out_if_given)] out: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
     let report = with_progress(py, progress.as_ref(), |report_progress| {
         let Location { path, storage, .. } = source;

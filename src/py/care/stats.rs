@@ -12,7 +12,7 @@ use crate::py::arguments::{not_one_of, value_error};
 use crate::py::fields;
 use crate::py::process::with_progress;
 use crate::py::scan::ArrowScan;
-use crate::py::store::location::{Location, location_of};
+use crate::py::store::location::Location;
 use crate::py::store::reading::{on_damage, scan_filter};
 use crate::py::values::dict;
 use crate::store::read::scan::OnDamage;
@@ -49,7 +49,7 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
 pub(crate) fn stats<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = location_of)] path: Location,
+    path: Location,
     by: Vec<String>,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
@@ -57,7 +57,7 @@ pub(crate) fn stats<'py>(
     #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
     on_error: &str,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Counted<'py>> {
     let options = StatsOptions {
         filter: scan_filter(topics, tags, begin_ms, end_ms)?,
@@ -132,9 +132,9 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 #[pyo3(signature = (path, /, *, progress, settings))]
 pub(crate) fn _survey<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = location_of)] path: Location,
+    path: Location,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
     let found = with_progress(py, progress.as_ref(), |report_progress| {
         survey(path.storage, &path.path, settings, report_progress)

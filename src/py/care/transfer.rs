@@ -24,7 +24,7 @@ use crate::py::arguments::not_one_of;
 use crate::py::errors::InvalidMessageError;
 use crate::py::fields;
 use crate::py::process::with_progress;
-use crate::py::store::location::{Location, location_of};
+use crate::py::store::location::Location;
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
 use crate::py::values::dict;
@@ -62,7 +62,7 @@ pub(crate) fn import_messages<'py>(
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     batches: &Bound<'py, PyAny>,
     place: &str,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
     files: Vec<ConfigFile>,
     base_offset: u64,
     renumber: bool,
@@ -208,7 +208,7 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
 #[expect(clippy::too_many_arguments, reason = "as many as may be asked for")]
 pub(crate) fn copy_store<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = location_of)] path: Location,
+    path: Location,
     #[pyo3(from_py_with = fields::absolute)] out: PathBuf,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
@@ -219,7 +219,7 @@ pub(crate) fn copy_store<'py>(
     rules: Vec<GivenRule>,
     salt: Vec<u8>,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut filter = scan_filter(topics, tags, begin_ms, end_ms)?;
     filter.more = keys.map(|keys| {
@@ -257,10 +257,10 @@ pub(crate) fn copy_store<'py>(
 #[pyo3(signature = (a, b, /, *, progress, settings))]
 pub(crate) fn diff_stores<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = location_of)] a: Location,
-    #[pyo3(from_py_with = location_of)] b: Location,
+    a: Location,
+    b: Location,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
     let report = with_progress(py, progress.as_ref(), |report_progress| {
         let (a, b) = ((a.storage, &*a.path), (b.storage, &*b.path));

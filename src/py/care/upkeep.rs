@@ -86,7 +86,7 @@ pub(crate) fn recover<'py>(
     dry_run: bool,
     drop_beyond: bool,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let what = match (dry_run, drop_beyond) {
         (true, _) => Recover::Plan,
@@ -123,7 +123,7 @@ pub(crate) fn clean<'py>(
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     #[pyo3(from_py_with = fields::now_ms)] now_ms: Option<i64>,
     dry_run: bool,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
     backed_up_to: Option<u64>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let now_ms = now_ms.unwrap_or_else(|| SystemClock.now_ms());

@@ -11,7 +11,7 @@ use super::{FindingRow, finding_row};
 use crate::py::arguments::not_one_of;
 use crate::py::fields;
 use crate::py::process::{threads_of, with_progress};
-use crate::py::store::location::{Location, location_of};
+use crate::py::store::location::Location;
 use crate::py::values::dict;
 
 /// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
@@ -38,11 +38,11 @@ use crate::py::values::dict;
 #[pyo3(signature = (path, /, *, level, threads, progress, settings, databases))]
 pub(crate) fn verify<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = location_of)] path: Location,
+    path: Location,
     level: &str,
     threads: Option<i64>,
     progress: Option<Py<PyAny>>,
-    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    settings: StoreConfig,
     databases: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<FindingRow>, Bound<'py, PyDict>)> {
     let level = match level {

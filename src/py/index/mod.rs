@@ -23,7 +23,7 @@ use crate::log;
 use crate::log::index::file;
 use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
-use crate::py::store::location::{Location, location_of};
+use crate::py::store::location::Location;
 
 use self::arrow::{OffsetLists, read_entries};
 use crate::py::arguments::{not_one_of, value_error};
@@ -222,7 +222,7 @@ impl IndexFile {
     #[pyo3(signature = (path, mode="r", *, slots=5_000_000, entries=20_000_000))]
     fn __new__(
         py: Python<'_>,
-        #[pyo3(from_py_with = location_of)] path: Location,
+        path: Location,
         mode: &str,
         #[pyo3(from_py_with = fields::saturated)] slots: i64,
         #[pyo3(from_py_with = fields::saturated)] entries: i64,

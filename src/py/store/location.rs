@@ -24,6 +24,14 @@ pub(crate) struct Location {
     pub(crate) storage: Arc<dyn Storage>,
 }
 
+impl FromPyObject<'_, '_> for Location {
+    type Error = PyErr;
+
+    fn extract(path: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        location_of(&path)
+    }
+}
+
 /// The place of an argument: `mqstore.files.remote.RemotePath` carries the storage of its URL.
 pub(crate) fn location_of(path: &Bound<'_, PyAny>) -> PyResult<Location> {
     if !path.is_exact_instance_of::<PyString>()
