@@ -5,7 +5,7 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 
 use super::fastcall::untracked;
-use super::message_fields::{Block, MessageFields};
+use super::message_fields::{Block, MessageFields, NAMES};
 use super::stored::{StoredMessage, shown_body};
 use crate::error::{Error, Result};
 use crate::format::message::host::Host;
@@ -104,47 +104,21 @@ impl Message {
         }
     }
 
-    /// Keyword arguments that differ from their defaults.
-    fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let given = PyDict::new(py);
-        let has_properties =
-            !matches!(&self.properties, Properties::Pairs(pairs) if pairs.is_empty());
-        let record = &self.record;
-        let offset = record.prepared_transaction_offset;
-        set_if(&given, self.queue_id != Some(0), "queue_id", self.queue_id)?;
-        set_if(&given, self.tags.is_some(), "tags", &self.tags)?;
-        set_if(&given, !self.keys.is_empty(), "keys", self.keys(py)?)?;
-        set_if(&given, self.unique_key.is_some(), "unique_key", &self.unique_key)?;
-        set_if(&given, has_properties, "properties", self.properties(py)?)?;
-        for (name, number) in [
-            ("flag", record.flag),
-            ("delay_level", self.delay_level),
-            ("sys_flag", record.sys_flag),
-            ("reconsume_times", record.reconsume_times),
-        ] {
-            set_if(&given, number != 0, name, number)?;
+    /// Keyword arguments that differ from those of a message of topic and body alone.
+    fn given<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (py, given) = (slf.py(), PyDict::new(slf.py()));
+        let usual = slf.get_type().call1((slf.get().topic(py), slf.get().body(py)?))?;
+        for name in &NAMES[2..] {
+            let value = slf.getattr(*name)?;
+            if value.eq(usual.getattr(*name)?)? {
+                continue;
+            }
+            let is_time = name.ends_with("_ms");
+            let value = if is_time { fields::kept_time(py, value.extract()?)? } else { value };
+            given.set_item(name, value)?;
         }
-        for (name, time) in [
-            ("born_timestamp_ms", record.born_timestamp_ms),
-            ("store_timestamp_ms", record.store_timestamp_ms),
-        ] {
-            let time = time.map(|time| fields::kept_time(py, time)).transpose()?;
-            set_if(&given, time.is_some(), name, time)?;
-        }
-        set_if(&given, record.born_host.is_some(), "born_host", self.born_host()?)?;
-        set_if(&given, record.store_host.is_some(), "store_host", self.store_host()?)?;
-        set_if(&given, offset != 0, "prepared_transaction_offset", offset)?;
         Ok(given)
     }
-}
-
-fn set_if<'py>(
-    given: &Bound<'py, PyDict>,
-    differs: bool,
-    name: &str,
-    value: impl IntoPyObject<'py>,
-) -> PyResult<()> {
-    if differs { given.set_item(name, value) } else { Ok(()) }
 }
 
 #[pymethods]
@@ -242,10 +216,11 @@ impl Message {
         }
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let topic = self.topic(py);
-        let mut shown = format!("Message({}, {}", topic.repr()?, shown_body(py, &self.body)?);
-        for (name, value) in &self.given(py)? {
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let (py, this) = (slf.py(), slf.get());
+        let body = shown_body(py, &this.body)?;
+        let mut shown = format!("Message({}, {body}", this.topic(py).repr()?);
+        for (name, value) in &Self::given(slf)? {
             shown.push_str(&format!(", {name}={}", value.repr()?));
         }
         shown.push(')');
@@ -256,7 +231,7 @@ impl Message {
         let (py, message) = (slf.py(), slf.get());
         // `functools.partial` carries keywords, unlike plain pickling.
         let partial = py.import("functools")?.getattr("partial")?;
-        let make = partial.call((slf.get_type(),), Some(&message.given(py)?))?;
+        let make = partial.call((slf.get_type(),), Some(&Self::given(slf)?))?;
         PyTuple::new(
             py,
             [make, PyTuple::new(py, [message.topic(py).into_any(), message.body(py)?])?.into_any()],
