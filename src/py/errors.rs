@@ -15,21 +15,15 @@ use crate::format::message::host::Host;
 
 use super::values::{AppendResult, topic_of};
 
-pyo3::import_exception!(mqstore.errors, StoreError);
-pyo3::import_exception!(mqstore.errors, NotAStoreError);
-pyo3::import_exception!(mqstore.errors, StoreIOError);
-pyo3::import_exception!(mqstore.errors, CorruptionError);
-pyo3::import_exception!(mqstore.errors, InvalidMessageError);
-pyo3::import_exception!(mqstore.errors, ConfigError);
-pyo3::import_exception!(mqstore.errors, StoreLockedError);
-pyo3::import_exception!(mqstore.errors, StoreClosedError);
-pyo3::import_exception!(mqstore.errors, StoreReadOnlyError);
-pyo3::import_exception!(mqstore.errors, StorePoisonedError);
-pyo3::import_exception!(mqstore.errors, FlushTimeoutError);
-pyo3::import_exception!(mqstore.errors, OffsetOutOfRangeError);
-pyo3::import_exception!(mqstore.errors, MessageNotFoundError);
-pyo3::import_exception!(mqstore.errors, NotDispatchedError);
-pyo3::import_exception!(mqstore.errors, UnsupportedError);
+macro_rules! import_exceptions {
+    ($($name:ident)+) => { $(pyo3::import_exception!(mqstore.errors, $name);)+ };
+}
+
+import_exceptions! {
+    StoreError NotAStoreError StoreIOError CorruptionError InvalidMessageError ConfigError
+    StoreLockedError StoreClosedError StoreReadOnlyError StorePoisonedError FlushTimeoutError
+    OffsetOutOfRangeError MessageNotFoundError NotDispatchedError UnsupportedError
+}
 
 pub(crate) type Slot = Arc<Mutex<Option<PyErr>>>;
 
