@@ -90,8 +90,8 @@ class Store(_native.Store):
         """Result of opening for writing; ``None`` in mode ``"r"``."""
         from mqstore.results import RecoveryReport
 
-        row = self._recovery
-        return None if row is None else RecoveryReport(*row)
+        fields = self._recovery
+        return None if fields is None else RecoveryReport(**fields)
 
     def topic(self, name: str, /) -> Topic:
         """A view of one topic: its newest messages, those since a time, all of them in order.

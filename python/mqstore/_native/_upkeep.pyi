@@ -11,7 +11,7 @@ def recover(
     drop_beyond: bool,
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
-) -> tuple[Any, ...]:
+) -> dict[str, Any]:
     """Says what recovery would do, or does it; ``mqstore.recover`` is the public door to this.
 
     Args:

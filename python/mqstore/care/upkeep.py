@@ -292,14 +292,14 @@ def recover(
         ('clean', 0, (), False)
     """
     local(path, "mqstore.recover")
-    row = _native.recover(
+    fields = _native.recover(
         path,
         dry_run=dry_run,
         drop_beyond=drop_beyond,
         progress=progress,
         settings=settings_of(config),
     )
-    return RecoveryReport(*row)
+    return RecoveryReport(**fields)
 
 
 @checked

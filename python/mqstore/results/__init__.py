@@ -148,7 +148,7 @@ class QuarantinedMessage(NamedTuple):
 class RecoveryReport(_Report):
     """Result or plan of opening a store for writing.
 
-    The extension makes it by position, with plain tuples for the messages.
+    The extension gives plain tuples for the messages.
 
     Attributes:
         mode: ``"new"`` for a created store, ``"clean"`` after a clean close, ``"crash"`` if the

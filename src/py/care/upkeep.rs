@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyDict;
 
 use crate::care::{self, Recover};
 use crate::config::{DeleteRules, StoreConfig};
@@ -19,13 +19,13 @@ use crate::py::fields;
 use crate::py::process::{self, with_progress};
 use crate::py::values::dict;
 
-/// Fields of ``mqstore.RecoveryReport``, in order.
+/// Fields of ``mqstore.RecoveryReport``.
 pub(crate) fn recovery_report<'py>(
     py: Python<'py>,
     report: &RecoveryReport,
     applied: bool,
     refusal: Option<&Refusal>,
-) -> PyResult<Bound<'py, PyTuple>> {
+) -> PyResult<Bound<'py, PyDict>> {
     let messages = report.quarantined_messages.iter().map(|message| {
         (
             message.physical_offset,
@@ -35,25 +35,18 @@ pub(crate) fn recovery_report<'py>(
             message.store_timestamp_ms,
         )
     });
-    // A tuple of Rust has at most twelve values.
-    let first = (
-        report.mode.name(),
-        report.end_physical_offset,
-        report.cut_bytes,
-        report.cut_reason.as_ref().map(ToString::to_string),
-        report.quarantine.as_ref().map(|path| path.as_os_str()),
-        PyTuple::new(py, messages.collect::<Vec<_>>())?,
-        report.quarantined_count,
-        PyTuple::new(py, &report.rebuilt)?,
-        report.dispatched,
-    );
-    let rest = (
-        applied,
-        refusal.map(|refusal| refusal.damage.to_string()),
-        refusal.map_or(0, |refusal| refusal.messages_beyond),
-        refusal.map(cure),
-    );
-    first.into_pyobject(py)?.as_sequence().concat(rest.into_pyobject(py)?.as_sequence())?.to_tuple()
+    Ok(dict!(py,
+        { end_physical_offset, quarantined_count, rebuilt, dispatched } of report,
+        mode: report.mode.name(),
+        cut: report.cut_bytes,
+        cut_reason: report.cut_reason.as_ref().map(ToString::to_string),
+        quarantine: report.quarantine.as_ref().map(|path| path.as_os_str()),
+        quarantined_messages: messages.collect::<Vec<_>>(),
+        applied: applied,
+        damage: refusal.map(|refusal| refusal.damage.to_string()),
+        messages_beyond: refusal.map_or(0, |refusal| refusal.messages_beyond),
+        cure: refusal.map(cure),
+    ))
 }
 
 fn cure(refusal: &Refusal) -> &'static str {
@@ -87,7 +80,7 @@ pub(crate) fn recover<'py>(
     drop_beyond: bool,
     progress: Option<Py<PyAny>>,
     settings: StoreConfig,
-) -> PyResult<Bound<'py, PyTuple>> {
+) -> PyResult<Bound<'py, PyDict>> {
     let what = match (dry_run, drop_beyond) {
         (true, _) => Recover::Plan,
         (false, false) => Recover::Apply,

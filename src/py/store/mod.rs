@@ -347,7 +347,7 @@ impl Store {
     }
 
     #[getter]
-    fn _recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn _recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let report = self.store.recovery();
         report.map(|report| recovery_report(py, report, true, None)).transpose()
     }
