@@ -139,12 +139,6 @@ impl Store {
         let store = self.writing()?;
         let mut sum = AppendSummary::before(store.log().end_offset());
         let results = PyList::empty(py);
-        let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
-            let value = error.value(py);
-            // An exception that takes no attribute is raised unchanged.
-            let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
-            error
-        };
         let mut topic = None;
         let wanted = "an iterable of messages";
         let mut rest = messages
@@ -165,7 +159,7 @@ impl Store {
                     }
                     Err(error) => {
                         let index = done + chunk.len();
-                        return Err(culprit(error, &results, index));
+                        return Err(culprit(py, error, &results, index));
                     }
                 }
                 more = chunk.len() >= CHUNK || bytes >= CHUNK_BYTES;
@@ -173,8 +167,8 @@ impl Store {
                     break;
                 }
             }
-            let views = views(store, &chunk).map_err(|error| culprit(error, &results, done))?;
-            pace(py, store, &views).map_err(|error| culprit(error, &results, results.len()))?;
+            let views = views(store, &chunk).map_err(|error| culprit(py, error, &results, done))?;
+            pace(py, store, &views).map_err(|error| culprit(py, error, &results, results.len()))?;
             let (written, failure) = match py.detach(|| store.append_many(&views)) {
                 Ok(written) => (written, None),
                 Err(stopped) => {
@@ -191,9 +185,9 @@ impl Store {
                 let (topic, queue_id) = view.map_or((&b""[..], 0), |at| (at.topic, at.queue_id));
                 let error = raise_at(error, self.host(), topic, queue_id);
                 let error = with_text(py, error, |text| format!("message {index}: {text}"));
-                return Err(culprit(error, &results, index));
+                return Err(culprit(py, error, &results, index));
             }
-            py.check_signals().map_err(|error| culprit(error, &results, sum.len()))?;
+            py.check_signals().map_err(|error| culprit(py, error, &results, sum.len()))?;
             if !more {
                 return match summary {
                     true => Ok(Bound::new(py, sum)?.into_any()),
@@ -293,6 +287,19 @@ impl Store {
             }
         })
     }
+}
+
+/// The error with the index of the failed message and the results of those before.
+pub(super) fn culprit<'py>(
+    py: Python<'py>,
+    error: PyErr,
+    results: impl IntoPyObject<'py>,
+    index: usize,
+) -> PyErr {
+    let value = error.value(py);
+    // An exception that takes no attribute is raised unchanged.
+    let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
+    error
 }
 
 #[inline]

@@ -6,7 +6,7 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ArrowError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::error::PyArrowError;
 
@@ -17,7 +17,7 @@ use crate::store::write::append::BatchError;
 use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
-use super::append::{CHUNK, CHUNK_BYTES, PACE};
+use super::append::{CHUNK, CHUNK_BYTES, PACE, culprit};
 use crate::py::arguments::value_error;
 use crate::py::errors::{invalid, raise, with_text};
 use crate::py::fields;
@@ -78,7 +78,8 @@ impl Store {
         let mut written = Written::new();
         let (mut blocks, mut kept, mut read) = (Vec::new(), Vec::new(), 0);
         let culprit = |error, written: &Written, index| {
-            culprit(py, rows_in(py, error, resume_from + written.len()), written, index)
+            let error = rows_in(py, error, resume_from + written.len());
+            culprit(py, error, written.clone(), index)
         };
         loop {
             let next = next_batch(py, &mut reader);
@@ -232,13 +233,4 @@ fn refusal(error: &RowsError) -> PyErr {
         RowsError::Range { name, reason } => invalid(name, reason.as_str()),
         _ => PyValueError::new_err(text),
     }
-}
-
-fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyErr {
-    let value = error.value(py);
-    let shown = PyList::new(py, written.clone())
-        .and_then(|results| value.setattr("results", results))
-        .and_then(|()| value.setattr("index", index));
-    drop(shown);
-    error
 }
