@@ -23,10 +23,11 @@ import concurrent.futures
 import contextlib
 import functools
 import inspect
+import operator
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, Self, TypeVar
 
 import mqstore
 from mqstore.errors import StoreClosedError, StoreLockedError
@@ -115,6 +116,11 @@ def _awaitable(
     return call
 
 
+def _property(of: type, name: str) -> Any:  # noqa: ANN401 - of any property
+    """The property of the same name of the object whose calls run on threads."""
+    return property(operator.attrgetter(f"_inner.{name}"), doc=getattr(of, name).__doc__)
+
+
 class AsyncStore(_Threaded):
     """A store for asyncio, made by ``open``; see ``mqstore.Store`` for the methods.
 
@@ -139,6 +145,16 @@ class AsyncStore(_Threaded):
     groups = _awaitable(mqstore.Store.groups)
     refresh = _awaitable(mqstore.Store.refresh)
     scan_arrow = _awaitable(mqstore.Store.scan_arrow)
+
+    path: Final[str] = _property(mqstore.Store, "path")
+    mode: Final[Literal["r", "r+", "a"]] = _property(mqstore.Store, "mode")
+    config: Final[StoreConfig] = _property(mqstore.Store, "config")
+    warnings: Final[list[str]] = _property(mqstore.Store, "warnings")
+    recovery: Final[RecoveryReport | None] = _property(mqstore.Store, "recovery")
+    min_physical_offset: Final[int] = _property(mqstore.Store, "min_physical_offset")
+    max_physical_offset: Final[int] = _property(mqstore.Store, "max_physical_offset")
+    flushed_offset: Final[int] = _property(mqstore.Store, "flushed_offset")
+    dispatched_offset: Final[int] = _property(mqstore.Store, "dispatched_offset")
 
     async def wait(self, physical_offset: int, *, timeout_s: Seconds) -> bool:
         """Waits until the log goes beyond a physical offset; ``False`` after the timeout."""
@@ -184,51 +200,6 @@ class AsyncStore(_Threaded):
             finally:
                 self._pool.shutdown(wait=False)
 
-    @property
-    def path(self) -> str:
-        """The store's root folder, absolute."""
-        return self._inner.path
-
-    @property
-    def mode(self) -> Literal["r", "r+", "a"]:
-        """How it was opened."""
-        return self._inner.mode
-
-    @property
-    def config(self) -> StoreConfig:
-        """The settings in use."""
-        return self._inner.config
-
-    @property
-    def warnings(self) -> list[str]:
-        """Warnings from open, and notices since; see ``mqstore.Store.warnings``."""
-        return self._inner.warnings
-
-    @property
-    def recovery(self) -> RecoveryReport | None:
-        """The work of the open; see ``mqstore.Store.recovery``."""
-        return self._inner.recovery
-
-    @property
-    def min_physical_offset(self) -> int:
-        """First physical offset of the log."""
-        return self._inner.min_physical_offset
-
-    @property
-    def max_physical_offset(self) -> int:
-        """End of the log."""
-        return self._inner.max_physical_offset
-
-    @property
-    def flushed_offset(self) -> int:
-        """Physical offset up to which the log is durable."""
-        return self._inner.flushed_offset
-
-    @property
-    def dispatched_offset(self) -> int:
-        """Physical offset up to which queues and index have each message."""
-        return self._inner.dispatched_offset
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -243,10 +214,7 @@ class AsyncTopic(_Threaded):
 
     latest = _awaitable(Topic.latest)
 
-    @property
-    def name(self) -> str:
-        """Name of the topic."""
-        return self._inner.name
+    name: Final[str] = _property(Topic, "name")
 
     def __aiter__(self) -> AsyncIterator[StoredMessage]:
         return self._each(lambda: iter(self._inner))
@@ -279,25 +247,14 @@ class AsyncConsumerGroup(_Threaded):
     seek = _awaitable(ConsumerGroup.seek)
     lag = _awaitable(ConsumerGroup.lag)
 
+    name: Final[str] = _property(ConsumerGroup, "name")
+    retry_topic: Final[str] = _property(ConsumerGroup, "retry_topic")
+    dead_letter_topic: Final[str] = _property(ConsumerGroup, "dead_letter_topic")
+
     async def close(self) -> None:
         """Closes the group; see ``mqstore.ConsumerGroup.close``."""
         with contextlib.suppress(StoreClosedError):
             await self._run(self._inner.close)
-
-    @property
-    def name(self) -> str:
-        """Name of the group."""
-        return self._inner.name
-
-    @property
-    def retry_topic(self) -> str:
-        """Topic of failed messages that are to be tried again."""
-        return self._inner.retry_topic
-
-    @property
-    def dead_letter_topic(self) -> str:
-        """Topic of messages that failed too often."""
-        return self._inner.dead_letter_topic
 
     async def poll(
         self,
