@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, Int32Array, Int64Array, ListArray, PrimitiveArray, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, Int32Array, Int64Array, ListArray, PrimitiveArray, RecordBatch,
+};
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use pyo3::exceptions::PyIndexError;
@@ -39,14 +41,8 @@ pub(crate) fn read_entries(file: &IndexFile, first: u32, raw: &mut [u8]) -> Resu
 
 /// Entries of a file; each stream opens it.
 pub(crate) fn entries(storage: Arc<dyn Storage>, path: PathBuf, layout: IndexLayout) -> ArrowScan {
-    let field = |name: &str, data_type| Field::new(name, data_type, false);
-    let schema = Schema::new(vec![
-        field("number", DataType::Int32),
-        field("key_hash", DataType::Int32),
-        field("physical_offset", DataType::Int64),
-        field("seconds", DataType::Int32),
-        field("prev_entry", DataType::Int32),
-    ]);
+    let field = |(name, array): (_, ArrayRef)| Field::new(name, array.data_type().clone(), false);
+    let schema = Schema::new(columns(0, &[]).map(field).to_vec());
     ArrowScan::new(Arc::new(schema), move |schema, _| {
         let file = IndexFile::open(&*storage, &path, layout, IndexOpen::Read)?;
         let end = clamp_u32(file.header()?.index_count);
@@ -69,22 +65,25 @@ fn entry_batch(
     read_entries(file, first, &mut raw)?;
     let (raw, _) = raw.as_chunks::<ENTRY_LEN>();
     let entries: Vec<_> = raw.iter().map(format::IndexEntry::decode).collect();
-    let ints = |value: fn(&format::IndexEntry) -> i32| {
+    let columns = columns(first, &entries).map(|(_, array)| array);
+    Ok(RecordBatch::try_new(schema, columns.to_vec())?)
+}
+
+/// Names and values of the columns.
+fn columns(first: u32, entries: &[format::IndexEntry]) -> [(&'static str, ArrayRef); 5] {
+    let ints = |value: fn(&format::IndexEntry) -> i32| -> ArrayRef {
         Arc::new(entries.iter().map(|entry| Some(value(entry))).collect::<Int32Array>())
     };
     // A file has less than 2^31 bytes, so entry numbers fit.
-    let numbers: Int32Array = (first.cast_signed()..).take(rows).map(Some).collect();
+    let numbers: Int32Array = (first.cast_signed()..).take(entries.len()).map(Some).collect();
     let offsets: Int64Array = entries.iter().map(|entry| Some(entry.physical_offset)).collect();
-    Ok(RecordBatch::try_new(
-        schema,
-        vec![
-            Arc::new(numbers),
-            ints(|entry| entry.key_hash),
-            Arc::new(offsets),
-            ints(|entry| entry.seconds),
-            ints(|entry| entry.prev_entry),
-        ],
-    )?)
+    [
+        ("number", Arc::new(numbers)),
+        ("key_hash", ints(|entry| entry.key_hash)),
+        ("physical_offset", Arc::new(offsets)),
+        ("seconds", ints(|entry| entry.seconds)),
+        ("prev_entry", ints(|entry| entry.prev_entry)),
+    ]
 }
 
 /// A list of physical offsets for each key asked for; an Arrow array of ``list<int64>``.
