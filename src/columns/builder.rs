@@ -485,7 +485,7 @@ impl Builder {
             Self::Host(_, hosts) => hosts.finish(),
             Self::MessageId(ids) => ids.finish(),
             Self::Keys(keys) => keys.finish(),
-            Self::Properties(properties) => properties.finish(),
+            Self::Properties(properties) => properties.finish(None),
         }
     }
 }

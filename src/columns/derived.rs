@@ -252,14 +252,7 @@ impl Properties {
         pairs.ends.iter().for_each(|end| self.ends.push(before + end));
     }
 
-    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        self.finish_with(None)
-    }
-
-    pub(crate) fn finish_with(
-        &mut self,
-        nulls: Option<NullBuffer>,
-    ) -> Result<ArrayRef, ArrowError> {
+    pub(crate) fn finish(&mut self, nulls: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
         let columns = vec![self.names.finish()?, self.values.finish()?];
         let entries = StructArray::try_new(self.fields.clone(), columns, None)?;
         let ends = self.ends.finish();

@@ -303,7 +303,7 @@ fn properties(raw: &LargeBinaryArray) -> Result<ArrayRef> {
         maps.push(raw.unwrap_or_default());
         nulls.append(raw.is_some());
     }
-    Ok(maps.finish_with(nulls.finish())?)
+    Ok(maps.finish(nulls.finish())?)
 }
 
 fn id_fields() -> Fields {
