@@ -19,7 +19,7 @@ use arrow_select::take::take;
 
 use super::builder::{BatchBuilder, BatchLimits};
 use super::derived::Properties;
-use super::rows::{MessageRows, RowsError, is_text, kind};
+use super::rows::{MessageRows, RowsError, is_bytes, is_text, kind};
 use super::schema::{Column, schema_of};
 use crate::error::{Error, named};
 use crate::format::body;
@@ -167,12 +167,8 @@ impl Function {
     }
 
     fn bytes(self, array: &ArrayRef) -> Result<LargeBinaryArray> {
-        use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary};
-        let fits = matches!(
-            kind(array.data_type()),
-            Binary | LargeBinary | BinaryView | FixedSizeBinary(_)
-        );
-        Ok(self.cast(array, fits, &DataType::LargeBinary)?.as_binary::<i64>().clone())
+        let array = self.cast(array, is_bytes(array.data_type()), &DataType::LargeBinary)?;
+        Ok(array.as_binary::<i64>().clone())
     }
 
     fn ints(self, array: &ArrayRef) -> Result<Int32Array> {

@@ -423,6 +423,11 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
     matches!(kind(data_type), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
+pub(crate) fn is_bytes(data_type: &DataType) -> bool {
+    use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary};
+    matches!(kind(data_type), Binary | LargeBinary | BinaryView | FixedSizeBinary(_))
+}
+
 fn may_be_texts(array: &ArrayRef) -> bool {
     is_text(array.data_type()) || array.data_type().is_null()
 }
@@ -473,14 +478,10 @@ fn texts((column, array): GivenColumn) -> Result<LargeStringArray, RowsError> {
 }
 
 fn bytes((column, array): GivenColumn) -> Result<LargeBinaryArray, RowsError> {
-    use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary, Null};
-    match kind(array.data_type()) {
-        Binary | LargeBinary | BinaryView | FixedSizeBinary(_) | Null => {
-            Ok(cast(column, &array, &LargeBinary)?.as_binary::<i64>().clone())
-        }
-        _ if is_text(array.data_type()) => Ok(all_texts(column, &array)?.into()),
-        _ => Err(wrong_type(column, array.data_type())),
+    if is_bytes(array.data_type()) || kind(array.data_type()).is_null() {
+        return Ok(cast(column, &array, &DataType::LargeBinary)?.as_binary::<i64>().clone());
     }
+    Ok(texts((column, array))?.into())
 }
 
 fn integers<T: ArrowPrimitiveType>(
