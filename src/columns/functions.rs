@@ -91,19 +91,6 @@ impl Function {
         }
     }
 
-    #[must_use]
-    pub fn returns(self) -> DataType {
-        match self {
-            Self::Decode => DataType::Struct(schema_of(&decoded()).fields().clone()),
-            Self::Encode | Self::Body => DataType::Binary,
-            Self::Properties => Column::Properties.data_type(),
-            Self::Crc32 | Self::JavaHash | Self::KeyHash => DataType::Int32,
-            Self::TagsCode => DataType::Int64,
-            Self::ParseMessageId => DataType::Struct(id_fields()),
-            Self::SysFlag => DataType::Struct(flag_fields()),
-        }
-    }
-
     pub fn call(self, arguments: &[ArrayRef]) -> Result<ArrayRef> {
         match (self, arguments) {
             (Self::Decode, [raw]) => decode(&self.bytes(raw)?),
@@ -302,12 +289,12 @@ fn properties(raw: &LargeBinaryArray) -> Result<ArrayRef> {
     Ok(maps.finish(nulls.finish())?)
 }
 
-fn id_fields() -> Fields {
-    Fields::from(vec![
-        Field::new("host", DataType::Utf8, true),
-        Field::new("port", DataType::Int32, true),
-        Field::new("physical_offset", DataType::Int64, true),
-    ])
+fn structs(columns: Vec<(&str, ArrayRef)>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    let field =
+        |(name, array): &(&str, ArrayRef)| Field::new(*name, array.data_type().clone(), true);
+    let fields: Fields = columns.iter().map(field).collect();
+    let arrays = columns.into_iter().map(|(_, array)| array).collect();
+    Ok(Arc::new(StructArray::try_new(fields, arrays, nulls)?))
 }
 
 fn parse_message_ids(texts: &LargeStringArray) -> Result<ArrayRef> {
@@ -317,8 +304,12 @@ fn parse_message_ids(texts: &LargeStringArray) -> Result<ArrayRef> {
     let ports: Int32Array = ids.iter().map(|id| Some(id.as_ref()?.host.port())).collect();
     let offsets: Int64Array = ids.iter().map(|id| Some(id.as_ref()?.physical_offset)).collect();
     let nulls: NullBuffer = ids.iter().map(Option::is_some).collect::<Vec<_>>().into();
-    let columns: Vec<ArrayRef> = vec![Arc::new(addresses), Arc::new(ports), Arc::new(offsets)];
-    Ok(Arc::new(StructArray::try_new(id_fields(), columns, Some(nulls))?))
+    let columns: Vec<(_, ArrayRef)> = vec![
+        ("host", Arc::new(addresses)),
+        ("port", Arc::new(ports)),
+        ("physical_offset", Arc::new(offsets)),
+    ];
+    structs(columns, Some(nulls))
 }
 
 const BITS: [(&str, i32); 6] = [
@@ -330,23 +321,18 @@ const BITS: [(&str, i32); 6] = [
     ("inner_batch", sys_flag::INNER_BATCH),
 ];
 
-fn flag_fields() -> Fields {
-    let text = |name| Field::new(name, DataType::Utf8, true);
-    let bits = BITS.iter().map(|(name, _)| Field::new(*name, DataType::Boolean, true));
-    [text("transaction"), text("compression")].into_iter().chain(bits).collect()
-}
-
 fn sys_flags(flags: &Int32Array) -> Result<ArrayRef> {
     let transaction = |flag| sys_flag::transaction(flag).name();
     let compression = |flag| Some(sys_flag::compression(flag)?.name());
     let transactions: StringArray = flags.iter().map(|flag| flag.map(transaction)).collect();
     let compressions: StringArray = flags.iter().map(|flag| flag.and_then(compression)).collect();
-    let mut columns: Vec<ArrayRef> = vec![Arc::new(transactions), Arc::new(compressions)];
-    for (_, bit) in BITS {
+    let mut columns: Vec<(_, ArrayRef)> =
+        vec![("transaction", Arc::new(transactions)), ("compression", Arc::new(compressions))];
+    for (name, bit) in BITS {
         let is_set = |flag: Option<i32>| flag.map(|flag| flag & bit != 0);
-        columns.push(Arc::new(flags.iter().map(is_set).collect::<BooleanArray>()));
+        columns.push((name, Arc::new(flags.iter().map(is_set).collect::<BooleanArray>())));
     }
-    Ok(Arc::new(StructArray::try_new(flag_fields(), columns, flags.nulls().cloned())?))
+    structs(columns, flags.nulls().cloned())
 }
 
 #[cfg(test)]

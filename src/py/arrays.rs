@@ -194,7 +194,7 @@ pub(crate) fn _array_function<'py>(
     let arguments: Vec<ArrayRef> =
         arguments.into_iter().map(|array| array.into_inner().0).collect();
     let column = py.detach(|| function.call(&arguments)).map_err(exception)?;
-    let field = Field::new("", function.returns(), true);
+    let field = Field::new("", column.data_type().clone(), true);
     let array = PyArray::try_new(column, field.into()).map_err(PyArrowError::from)?;
     let given = array.to_pyarrow(py)?.unbind();
     Ok(given.into_bound(py))
