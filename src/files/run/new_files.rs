@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::locks::Mutex;
 
-use super::file_run::FileRun;
 use super::folder::make_folder_by_name;
+use super::tail_run::{NewFile, TailRun};
 use crate::error::{Error, Result};
 use crate::files::threads::{each, processors};
 use crate::files::{Access, FileKind, Storage, each_data};
@@ -16,60 +16,33 @@ use crate::format::bytes::are_zeros;
 /// From this number on a flush of the whole file system pays.
 pub const MANY: usize = 100;
 
-/// A run of files that takes its first bytes with a new file.
-pub trait Filled: Sync {
-    fn run(&self) -> &FileRun;
-    /// The file of a run was created with `bytes` of it at `position`.
-    fn has_filled(&self, base_offset: u64, position: u64, bytes: &[u8]);
-}
-
-impl Filled for FileRun {
-    fn run(&self) -> &FileRun {
-        self
-    }
-
-    fn has_filled(&self, _: u64, _: u64, _: &[u8]) {}
-}
-
-/// A file to create, and bytes to write at a position of it.
-#[derive(Debug)]
-pub struct NewFile {
-    pub base_offset: u64,
-    pub position: u64,
-    pub bytes: Vec<u8>,
-}
-
-pub type Wanted<'a> = (&'a dyn Filled, Vec<NewFile>);
+/// A run, and files that it lacks.
+pub type Wanted<'a> = (&'a TailRun, Vec<NewFile>);
 
 const RUNS_AT_ONCE: usize = 64;
 
-/// Creates missing files as [`FileRun::create_if_missing`] does; `make_durable` flushes their file
+/// Creates missing files as `FileRun::create_if_missing` does; `make_durable` flushes their file
 /// systems. Concurrent callers must name runs in the same order.
 pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<()>) -> Result<()> {
     let Some((first, _)) = wanted.first() else { return Ok(()) };
-    let creating: Vec<_> = wanted.iter().map(|(filled, _)| filled.run().creating()).collect();
+    let creating: Vec<_> = wanted.iter().map(|(run, _)| run.run().creating()).collect();
     let storage = &**first.run().storage();
-    let all = Mutex::new(Made::default());
-    let made = each(wanted.chunks(RUNS_AT_ONCE), processors(), |wanted| {
-        let mut made = Made::default();
-        let outcome = wanted.iter().try_for_each(|wanted| made.make(storage, wanted));
-        let mut all = all.lock();
-        all.folders.extend(made.folders);
-        all.files.extend(made.files);
-        outcome
+    let made = Mutex::new(Made::default());
+    let all = each(wanted.chunks(RUNS_AT_ONCE), processors(), |wanted| {
+        wanted.iter().try_for_each(|wanted| make(storage, wanted, &made))
     });
-    let all = all.into_inner();
-    if let Err(error) = made.and_then(|()| make_durable()) {
-        all.remove(storage);
+    let made = made.into_inner();
+    if let Err(error) = all.and_then(|()| make_durable()) {
+        made.remove(storage);
         return Err(error);
     }
-    for (filled, file, path) in &all.files {
-        filled.run().add(file.base_offset, path.clone());
+    for (run, file, path) in &made.files {
+        run.run().add(file.base_offset, path.clone());
     }
     // A writer that waits for these locks holds what `has_filled` needs.
     drop(creating);
-    for (filled, file, _) in &all.files {
-        filled.has_filled(file.base_offset, file.position, &file.bytes);
+    for (run, file, _) in &made.files {
+        run.has_filled(file);
     }
     Ok(())
 }
@@ -77,30 +50,33 @@ pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<(
 #[derive(Default)]
 struct Made<'a> {
     folders: Vec<PathBuf>,
-    files: Vec<(&'a dyn Filled, &'a NewFile, PathBuf)>,
+    files: Vec<(&'a TailRun, &'a NewFile, PathBuf)>,
 }
 
-impl<'a> Made<'a> {
-    fn make(&mut self, storage: &dyn Storage, (filled, files): &'a Wanted<'_>) -> Result<()> {
-        let run = filled.run();
-        for file in files.iter().filter(|file| run.find(file.base_offset).is_none()) {
-            let path = run.next_path(file.base_offset)?;
-            let dir = path.parent().unwrap_or(&path);
-            let folders = make_folder_by_name(storage, dir)?;
-            self.folders.extend(folders.into_iter().rev().map(PathBuf::from));
-            // Not kept open: the number may exceed the process's limit.
-            let open = run.make(&path)?;
-            let wrote = match file.bytes.is_empty() {
-                true => Ok(()),
-                false => open.write_at(&file.bytes, file.position),
-            };
-            let wrote = wrote.map_err(Error::io("write", &path));
-            self.files.push((*filled, file, path));
-            wrote?;
-        }
-        Ok(())
+fn make<'a>(
+    storage: &dyn Storage,
+    (tail_run, files): &'a Wanted<'_>,
+    made: &Mutex<Made<'a>>,
+) -> Result<()> {
+    let run = tail_run.run();
+    for file in files.iter().filter(|file| run.find(file.base_offset).is_none()) {
+        let path = run.next_path(file.base_offset)?;
+        let folders = make_folder_by_name(storage, path.parent().unwrap_or(&path))?;
+        made.lock().folders.extend(folders.into_iter().map(PathBuf::from));
+        // Not kept open: the number may exceed the process's limit.
+        let open = run.make(&path)?;
+        let wrote = match file.bytes.is_empty() {
+            true => Ok(()),
+            false => open.write_at(&file.bytes, file.position),
+        };
+        let wrote = wrote.map_err(Error::io("write", &path));
+        made.lock().files.push((*tail_run, file, path));
+        wrote?;
     }
+    Ok(())
+}
 
+impl Made<'_> {
     /// Removes what was created; the first error counts. A later call would take folders left
     /// behind for durable.
     fn remove(mut self, storage: &dyn Storage) {
@@ -151,33 +127,35 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::files::{Access, Os};
+    use crate::files::{Access, FileRun, Os};
 
     #[test]
     fn files_are_made_with_their_folders_or_none_of_them() {
         let dir = tempfile::tempdir().unwrap();
         let run = |name: &str| {
             let dirs = vec![dir.path().join(name)];
-            FileRun::load(Arc::new(Os), Arc::default(), dirs, 100, Access::ReadWrite).unwrap().0
+            let run = FileRun::load(Arc::new(Os), Arc::default(), dirs, 100, Access::ReadWrite);
+            TailRun::new(run.unwrap().0)
         };
         let (one, two) = (run("topic/0"), run("topic/1"));
-        one.create(100).unwrap();
+        one.run().create(100).unwrap();
         let all = |bases: &[u64]| -> Vec<NewFile> {
             let file = |&base_offset| NewFile { base_offset, position: 3, bytes: b"x".to_vec() };
             bases.iter().map(file).collect()
         };
         create_all(&[(&one, all(&[0, 100, 200])), (&two, all(&[300]))], || Ok(())).unwrap();
-        assert_eq!(std::fs::read(&two.files()[0].path).unwrap()[..5], *b"\0\0\0x\0");
-        let bases = |run: &FileRun| run.files().iter().map(|f| f.base_offset).collect::<Vec<_>>();
+        assert_eq!(std::fs::read(&two.run().files()[0].path).unwrap()[..5], *b"\0\0\0x\0");
+        let bases =
+            |run: &TailRun| run.run().files().iter().map(|f| f.base_offset).collect::<Vec<_>>();
         assert_eq!((bases(&one), bases(&two)), (vec![0, 100, 200], vec![300]));
         create_all(&[(&one, all(&[0])), (&two, vec![])], || Ok(())).unwrap();
         assert_eq!(bases(&run("topic/0")), bases(&one));
         let (three, four) = (run("other/0"), run("other/deeper/1"));
-        run("other/deeper/1").create(0).unwrap();
+        run("other/deeper/1").run().create(0).unwrap();
         let wanted: [Wanted<'_>; 2] = [(&three, all(&[0, 100])), (&four, all(&[0]))];
         let error = create_all(&wanted, || Ok(())).unwrap_err();
         assert!(matches!(error, Error::Corrupt(_)), "{error}");
         assert!(!dir.path().join("other/0").exists());
-        assert!(three.files().is_empty());
+        assert!(three.run().files().is_empty());
     }
 }

@@ -6,12 +6,12 @@
 
 use crate::error::Result;
 use crate::files::FileRun;
+use crate::files::run::tail_run::TailRun;
 use crate::format::queue::consume_queue_ext::{
     self, END, END_LEN, ExtFrame, ExtUnit, MAX_UNIT_LEN,
 };
 use crate::format::width::{offset_or_max, to_usize};
 
-use super::tail_run::TailRun;
 use super::unit::CqUnit;
 
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::error::Result;
+use crate::files::run::tail_run::{BLOCK, FIRST_BLOCK, Tail, TailRun};
 use crate::files::{FileRun, RunFile};
 use crate::format::width::to_usize;
 
-use super::tail_run::{BLOCK, FIRST_BLOCK, Tail, TailRun};
 use super::unit::{CqUnit, QueueKind};
 
 pub(crate) const FILES_SEARCHED: usize = 3;

@@ -1,11 +1,10 @@
 //! A queue: the position of each message in the commit log, for table, dispatch, recovery and
 //! readers (`org.apache.rocketmq.store.ConsumeQueue`, `BatchConsumeQueue`). `entry_run.rs` reads its
-//! entries by position; `tail_run.rs` is its end in memory.
+//! entries by position.
 
 pub mod consume_queue_ext;
 pub(crate) mod entry_run;
 mod queue_folder;
-pub(crate) mod tail_run;
 pub mod unit;
 pub mod verified_tags;
 
@@ -13,14 +12,14 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::error::{Error, Result};
-use crate::files::run::new_files::{Filled, Wanted};
+use crate::files::run::new_files::Wanted;
+use crate::files::run::tail_run::{Tail, TailRun};
 use crate::files::{FileRun, RunFile};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
 use self::consume_queue_ext::{ConsumeQueueExt, TagsCode};
 use self::entry_run::{EntryRun, FILES_SEARCHED};
-use self::tail_run::{Tail, TailRun};
 pub use self::unit::{Added, CqUnit, QueueKind};
 use self::verified_tags::VerifiedTags;
 
@@ -415,8 +414,7 @@ impl Queue {
 
     #[must_use]
     pub fn wanted_files(&self) -> Vec<Wanted<'_>> {
-        let wanted = |run| (run as &dyn Filled, TailRun::wanted_files(run));
-        let mut wanted: Vec<_> = self.runs().map(wanted).collect();
+        let mut wanted: Vec<_> = self.runs().map(|run| (run, run.wanted_files())).collect();
         for (_, files) in wanted.iter_mut().skip(1) {
             files.iter_mut().for_each(|file| file.bytes.clear());
         }

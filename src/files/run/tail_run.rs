@@ -3,9 +3,9 @@
 
 use crate::locks::{Mutex, MutexGuard};
 
+use super::file_run::FileRun;
 use crate::error::{Error, Result};
-use crate::files::run::new_files::{Filled, NewFile};
-use crate::files::{FileRun, zero_out};
+use crate::files::zero_out;
 use crate::format::width::to_usize;
 
 /// Bytes in memory before the appender writes them out itself.
@@ -24,9 +24,17 @@ pub(crate) const BLOCK: usize = 64 << 10;
 pub(crate) const FIRST_BLOCK: usize = 4 << 10;
 
 #[derive(Debug)]
-pub(crate) struct TailRun {
+pub struct TailRun {
     run: FileRun,
     tail: Mutex<Tail>,
+}
+
+/// A file to create, and bytes to write at a position of it.
+#[derive(Debug)]
+pub struct NewFile {
+    pub base_offset: u64,
+    pub position: u64,
+    pub bytes: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -59,23 +67,6 @@ impl Tail {
     pub(crate) fn set_end(&mut self, end: u64) {
         (self.start, self.committed) = (end, end);
         self.buffer.clear();
-    }
-}
-
-impl Filled for TailRun {
-    fn run(&self) -> &FileRun {
-        &self.run
-    }
-
-    fn has_filled(&self, base_offset: u64, position: u64, bytes: &[u8]) {
-        let mut tail = self.tail();
-        // Not if the run was cut or written out meanwhile.
-        let is_there = tail.start == base_offset + position && tail.buffer.starts_with(bytes);
-        if is_there && !bytes.is_empty() {
-            tail.start += bytes.len() as u64;
-            tail.buffer.drain(..bytes.len());
-            tail.dirty.push(base_offset);
-        }
     }
 }
 
@@ -163,6 +154,18 @@ impl TailRun {
             (first.position, first.bytes) = (position, tail.buffer.clone());
         }
         files
+    }
+
+    /// Takes note of a file that was created with its bytes.
+    pub(super) fn has_filled(&self, NewFile { base_offset, position, bytes }: &NewFile) {
+        let mut tail = self.tail();
+        // Not if the run was cut or written out meanwhile.
+        let is_there = tail.start == base_offset + position && tail.buffer.starts_with(bytes);
+        if is_there && !bytes.is_empty() {
+            tail.start += bytes.len() as u64;
+            tail.buffer.drain(..bytes.len());
+            tail.dirty.push(*base_offset);
+        }
     }
 
     pub(crate) fn wants_commit(&self) -> bool {
