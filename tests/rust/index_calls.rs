@@ -149,15 +149,16 @@ fn a_name_that_is_taken_is_passed_over_and_any_other_failure_is_told_at_once() {
 fn a_file_that_is_gone_already_is_removed_and_one_that_stays_is_told_and_known() {
     let index = Index::filled();
     let mut service = index.service();
+    let second = service.run().files()[1].name;
     index.fail(Call::Remove, 2, EIO);
     assert!(matches!(
-        service.remove_from(1),
+        service.remove_from_name(second),
         Err(Error::Io { op: mqstore::Operation::Other("remove"), .. })
     ));
     assert_eq!(service.run().files().len(), 3);
     index.fail(Call::Remove, 2, ENOENT);
     let flushed = index.stage.count(Call::SyncDir);
-    assert_eq!(service.remove_from(1).unwrap().len(), 2);
+    assert_eq!(service.remove_from_name(second).unwrap().len(), 2);
     assert_eq!(index.stage.count(Call::SyncDir), flushed + 1);
     assert_eq!(service.run().files().len(), 1);
     // Nothing that goes, nothing to flush.

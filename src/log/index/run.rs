@@ -311,6 +311,12 @@ impl IndexRun {
         Ok(Some(self.open(last)?.header()?.end_physical_offset))
     }
 
+    /// That offset, with [`IndexRun::keys_put`].
+    pub fn last_keys_put(&self) -> Result<Option<(i64, usize)>> {
+        let last = self.last_keyed_offset()?;
+        last.map(|at| self.keys_put(at).map(|keys| (at, keys))).transpose()
+    }
+
     /// How many of the newest entries are for the record at `physical_offset`; they may lie in more
     /// than one file.
     pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {

@@ -324,14 +324,7 @@ impl IndexService {
         }
     }
 
-    /// Removes usable file `number` and all newer files, to be built again. Returns the removed
-    /// paths.
-    pub fn remove_from(&mut self, number: usize) -> Result<Vec<PathBuf>> {
-        let first = self.run.files().get(number).map(|file| file.name);
-        first.map_or(Ok(Vec::new()), |name| self.remove_from_name(name))
-    }
-
-    /// Removes the first unusable file and all newer files.
+    /// Removes the first unusable file and all newer files. Returns the removed paths.
     pub fn remove_from_unusable(&mut self) -> Result<Vec<PathBuf>> {
         let first = self.run.unusable().first().map(|file| file.name);
         first.map_or(Ok(Vec::new()), |name| self.remove_from_name(name))
@@ -408,14 +401,8 @@ impl IndexService {
     /// twice, as RocketMQ would.
     pub fn skip_keys_already_put(&mut self) -> Result<()> {
         self.drain()?;
-        let last = self.run.last_keyed_offset()?;
-        self.begun = last.map(|at| self.keys_put(at).map(|keys| (at, keys))).transpose()?;
+        self.begun = self.run.last_keys_put()?;
         Ok(())
-    }
-
-    /// See [`IndexRun::keys_put`].
-    pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
-        self.run.keys_put(physical_offset)
     }
 
     /// Removes the oldest files whose messages all lie before `min_physical_offset`, never the last

@@ -159,7 +159,7 @@ pub(super) fn mend_index(
     };
     // Files cannot be added in front, so the whole index is rebuilt.
     if offset_or_max(begins) > first_keyed {
-        service.remove_from(0)?;
+        service.remove_from_name(0)?;
         return Ok(log.min_offset());
     }
     service.skip_keys_already_put()?;
@@ -192,7 +192,7 @@ fn has_all_keys(
     let has_tags = crashed && service.tag_entries;
     let has_tags = has_tags && properties.tags.is_some_and(|tags| !tags.is_empty());
     let wanted = keys + usize::from(properties.unique_key.is_some()) + usize::from(has_tags);
-    Ok(service.keys_put(view.physical_offset())? >= wanted)
+    Ok(service.run().keys_put(view.physical_offset())? >= wanted)
 }
 
 #[cfg(test)]

@@ -120,8 +120,7 @@ impl KeySink {
         let Some(builder) = IndexBuilder::behind(storage, run.dir(), run.layout(), clock)? else {
             return Ok(Self::One(service));
         };
-        let last = service.last_keyed_offset()?;
-        let held = last.map(|at| service.keys_put(at).map(|keys| (at, keys))).transpose()?;
+        let held = service.run().last_keys_put()?;
         Ok(Self::Bulk { service, builder: Box::new(builder), held })
     }
 

@@ -293,8 +293,8 @@ fn keys_of_one_message_may_lie_in_two_files() {
     for key in ["c", "d", "e"] {
         assert_eq!(index.raw(key, 0, EVER, 10), [2]);
     }
-    assert_eq!(index.service.keys_put(2).unwrap(), 3);
-    assert_eq!(index.service.keys_put(1).unwrap(), 0);
+    assert_eq!(index.service.run().keys_put(2).unwrap(), 3);
+    assert_eq!(index.service.run().keys_put(1).unwrap(), 0);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn a_query_goes_on_in_files_that_are_removed_meanwhile() {
         assert!(candidates.next_file(&mut findings).unwrap());
         assert!(candidates.next_chunk(found.len() + 2, &mut found, &mut findings).unwrap());
     }
-    index.service.remove_from(0).unwrap();
+    index.service.remove_from_name(0).unwrap();
     assert!(!candidates.next_chunk(10, &mut found, &mut findings).unwrap());
     assert_eq!(findings, []);
     assert!(candidates.next_file(&mut findings).unwrap());

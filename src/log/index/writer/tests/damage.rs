@@ -13,7 +13,7 @@ fn hi10_other_names_are_reported_and_left_alone() {
     assert_eq!(findings.len(), 4);
     assert!(findings.iter().all(|finding| finding.kind == CorruptionKind::FileName));
     assert_eq!(index.raw("k", 0, EVER, 10), [1]);
-    index.service.remove_from(0).unwrap();
+    index.service.remove_from_name(0).unwrap();
     assert_eq!(index.names().len(), 4);
 }
 
