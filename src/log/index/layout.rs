@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use super::reader::{Head, IndexBytes, ReadBytes};
+use super::reader::{Head, IndexReader, ReadBytes};
 use crate::error::{Error, Result};
 use crate::files::StorageFile;
-use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
-use crate::format::width::clamp_u32;
 
 /// Newer entries of a slot that a writer may add during detection.
 const OVERTAKING: usize = 64;
@@ -131,7 +129,7 @@ fn newest_entry_is_found(
         if newest == 0 {
             return Ok(None);
         }
-        let found = slot_leads_to(&mut bytes, layout, newest)?;
+        let found = slot_leads_to(&mut bytes, layout, head, newest)?;
         let again = Head::read(&mut bytes, layout)?;
         // A running writer may have added newer entries to the slot.
         if found || again.count == head.count {
@@ -143,23 +141,23 @@ fn newest_entry_is_found(
 }
 
 /// Whether an entry is reached from its slot, behind a few newer ones at most.
-fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32) -> Result<bool> {
-    let raw = bytes.fresh(layout.entry_position(wanted))?;
-    let slot = layout.slot_of(IndexEntry::decode(&raw).key_hash);
-    let value = i32_in::<0, SLOT_LEN>(&bytes.fresh(layout.slot_position(slot))?);
-    let head = Head::read(bytes, layout)?;
-    // A slot is written just before the count that covers it.
-    let newest = head.count.min(layout.entries().saturating_sub(1));
-    let mut number = u32::try_from(value).ok().filter(|number| *number <= newest).unwrap_or(0);
+fn slot_leads_to(
+    bytes: &mut ReadBytes<'_>,
+    layout: &IndexLayout,
+    mut head: Head,
+    wanted: u32,
+) -> Result<bool> {
+    let (head, findings) = (&mut head, &mut Vec::new());
+    let reader = &mut IndexReader { bytes, layout, head, live: true, findings };
+    let slot = layout.slot_of(reader.entry(wanted)?.key_hash);
+    let mut walk = reader.start(slot)?;
     for _ in 0..OVERTAKING {
-        if number <= wanted {
+        if walk.next <= wanted {
             break;
         }
-        let raw = bytes.fresh(layout.entry_position(number))?;
-        let prev = clamp_u32(IndexEntry::decode(&raw).prev_entry);
-        number = prev.min(number.saturating_sub(1));
+        reader.step(&mut walk)?;
     }
-    Ok(number == wanted)
+    Ok(walk.next == wanted)
 }
 
 #[cfg(test)]
