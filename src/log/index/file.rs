@@ -136,28 +136,24 @@ impl IndexFile {
         previous: Option<&IndexHeader>,
     ) -> Result<Self> {
         let file = storage.create(path, layout.file_len()).map_err(Error::io("create", path))?;
-        Self::fill_new(path, layout, previous, file)
-            .inspect_err(|_| drop(storage.remove_file(path)))
+        let fill = || {
+            let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
+            map.reserve(position(layout.entry_position(0)))?;
+            let mut header = IndexHeader::default();
+            if let Some(previous) = previous {
+                header = previous.next();
+                // RocketMQ writes these fields one by one, and the count not before the first put or
+                // flush.
+                map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
+            }
+            map.ahead().advance_to(position(layout.entry_position(1)));
+            Ok(Self::with(path, layout, Bytes::Written(Writer::new(map, header))))
+        };
+        fill().inspect_err(|_| drop(storage.remove_file(path)))
     }
 
-    fn fill_new(
-        path: &Path,
-        layout: IndexLayout,
-        previous: Option<&IndexHeader>,
-        file: Arc<dyn StorageFile>,
-    ) -> Result<Self> {
-        let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
-        map.reserve(position(layout.entry_position(0)))?;
-        let mut header = IndexHeader::default();
-        if let Some(previous) = previous {
-            header = previous.next();
-            // RocketMQ writes these fields one by one, and the count not before the first put or
-            // flush.
-            map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
-        }
-        map.ahead().advance_to(position(layout.entry_position(1)));
-        let bytes = Bytes::Written(Writer::new(map, header));
-        Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
+    fn with(path: &Path, layout: IndexLayout, bytes: Bytes) -> Self {
+        Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() }
     }
 
     /// Opens a file of a known layout; see [`detect_layout`](super::layout::detect_layout).
@@ -193,7 +189,7 @@ impl IndexFile {
                 Bytes::Written(Writer::new(map, head.header))
             }
         };
-        Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
+        Ok(Self::with(path, layout, bytes))
     }
 
     /// Its path.

@@ -5,7 +5,6 @@
 //! its slot prefetched, and the key put after some others. After [`IndexService::drain`] the bytes
 //! are the same.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use super::file::{IndexFile, IndexOpen, IndexPut};
 use super::run::IndexRun;
 use crate::error::{Corruption, Result};
 use crate::files::run::file_run::check_unchanged;
-use crate::files::{Access, ActiveFiles, SharedActiveFiles, Storage, StorageFile};
+use crate::files::{ActiveFiles, SharedActiveFiles, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
 use crate::format::width::{clamp_u64, saturating_u32, to_usize};
@@ -23,22 +22,14 @@ use crate::time::Clock;
 /// Least number of later keys that wait when a key is put: enough to hide memory latency.
 const LAG: usize = 8;
 
-/// A full file: after its flush the checkpoint's index time is the store time of its last message.
-#[derive(Debug)]
-struct FullIndexFile {
-    path: PathBuf,
-    file: Arc<dyn StorageFile>,
-    end_timestamp_ms: i64,
-    /// Dropped by the flusher, since unmapping takes a while.
-    _map: Option<IndexFile>,
-}
-
 /// Flushes an index's state at one moment while others add keys.
 #[derive(Debug)]
 pub struct IndexFlush {
     /// The index, if it has a file without a durable name.
     named_anew: Option<Arc<IndexRun>>,
-    full: VecDeque<FullIndexFile>,
+    /// Full files: after their flush the checkpoint's index time is that of the last message in
+    /// them. The flusher drops them, since unmapping takes a while.
+    full: Vec<IndexFile>,
     current: Option<(PathBuf, Arc<dyn StorageFile>, u64)>,
 }
 
@@ -56,8 +47,8 @@ impl IndexFlush {
         }
         let mut full_until_ms = None;
         for full in self.full {
-            full.file.sync().map_err(crate::Error::flush(&full.path))?;
-            full_until_ms = Some(full.end_timestamp_ms);
+            full.file().sync().map_err(crate::Error::flush(full.path()))?;
+            full_until_ms = Some(full.kept_header().end_timestamp_ms);
         }
         if let Some((path, file, len)) = &self.current {
             file.sync().map_err(crate::Error::flush(path))?;
@@ -74,7 +65,7 @@ pub struct IndexService {
     current: Option<IndexFile>,
     front: Arc<SharedActiveFiles>,
     waiting: Vec<IndexPut>,
-    full: VecDeque<FullIndexFile>,
+    full: Vec<IndexFile>,
     /// Whether a file's name is not durable yet: that takes milliseconds, so the flusher does it.
     has_new_name: bool,
     begun: Option<(i64, usize)>,
@@ -109,7 +100,7 @@ impl IndexService {
             current: None,
             front: Arc::default(),
             waiting: Vec::with_capacity(2 * LAG),
-            full: VecDeque::new(),
+            full: Vec::new(),
             has_new_name: false,
             begun: None,
             tag_entries: false,
@@ -242,40 +233,24 @@ impl IndexService {
     #[cold]
     fn next_file(&mut self) -> Result<()> {
         self.drain()?;
-        let previous = match &self.current {
-            Some(file) => Some(file.kept_header()),
-            None => match self.run.files().last() {
-                Some(last) => {
-                    let header = self.run.open(last)?.header()?;
-                    let count = header.index_count.unsigned_abs();
-                    if count < self.run.layout().max_entry_count() {
-                        let last = self.open(&last.path)?;
-                        self.set_current(Some(last));
-                        return Ok(());
-                    }
-                    Some(header)
-                }
-                None => None,
-            },
-        };
-        let (storage, layout) = (Arc::clone(self.run.storage()), self.run.layout());
-        let now_ms = self.clock.now_ms();
-        let last = self.run.files().pop();
+        if self.current.is_none()
+            && let Some(last) = self.run.files().last()
+        {
+            let last = self.open(&last.path)?;
+            let is_full = last.is_full();
+            self.set_current(Some(last));
+            if !is_full {
+                return Ok(());
+            }
+        }
+        let previous = self.current.as_ref().map(IndexFile::kept_header);
+        let (storage, layout) = (self.run.storage(), self.run.layout());
         let create =
-            |path: &Path| IndexFile::create_unnamed(&*storage, path, layout, previous.as_ref());
-        let (file, _) = self.run.create(now_ms, create)?;
+            |path: &Path| IndexFile::create_unnamed(&**storage, path, layout, previous.as_ref());
+        let (file, _) = self.run.create(self.clock.now_ms(), create)?;
         self.has_new_name = true;
         let full = self.set_current(Some(file));
-        let (path, file) = match (&full, last) {
-            (Some(full), _) => (full.path().to_owned(), Arc::clone(full.file())),
-            (None, Some(last)) => {
-                let open = storage.open(&last.path, Access::ReadWrite);
-                (last.path.clone(), open.map_err(crate::Error::io("open", &last.path))?)
-            }
-            (None, None) => return Ok(()),
-        };
-        let end_timestamp_ms = previous.map_or(0, |header| header.end_timestamp_ms);
-        self.full.push_back(FullIndexFile { path, file, end_timestamp_ms, _map: full });
+        self.full.extend(full);
         Ok(())
     }
 
@@ -337,7 +312,7 @@ impl IndexService {
         self.set_current(None);
         self.begun = None;
         let removed = self.run.remove(true, |file| file.name >= name)?;
-        self.full.retain(|full| !removed.contains(&full.path));
+        self.full.retain(|full| !removed.iter().any(|path| path == full.path()));
         Ok(removed)
     }
 
@@ -417,7 +392,7 @@ impl IndexService {
             expired.push(file.name);
         }
         let removed = self.run.remove(false, |file| expired.contains(&file.name))?;
-        self.full.retain(|full| !removed.contains(&full.path));
+        self.full.retain(|full| !removed.iter().any(|path| path == full.path()));
         Ok(removed)
     }
 }
