@@ -6,7 +6,7 @@ use super::check::header_fault;
 use super::file::{IndexFile, IndexPut, with_reader};
 use super::query::collect;
 use super::reader::Head;
-use super::run::{IndexRun, Listing};
+use super::run::IndexRun;
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::index::{IndexEntry, IndexHeader, seconds_since};
 use crate::format::java::key_hash;
@@ -33,14 +33,14 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Takes one entry; returns whether the chain may hold more.
+    /// Takes one entry; returns whether the chain may hold more that are wanted.
     #[inline]
     pub(crate) fn take(&self, file_begin_ms: i64, entry: &IndexEntry, out: &mut Vec<i64>) -> bool {
         let time_ms = file_begin_ms.saturating_add(i64::from(entry.seconds) * 1000);
         if entry.key_hash == self.key_hash && self.begin_ms <= time_ms && time_ms <= self.end_ms {
             out.push(entry.physical_offset);
         }
-        time_ms >= self.begin_ms
+        time_ms >= self.begin_ms && out.len() < self.max
     }
 }
 
@@ -63,12 +63,14 @@ impl IndexFile {
         // Fetches the slot while the system returns the length.
         self.prefetch_slot(self.layout().slot_of(key_hash));
         let wanted = Wanted { key_hash, begin_ms, end_ms, max };
-        self.select_under(&mut self.head()?, &wanted, out, findings)
+        self.select_behind(&[], &mut self.head()?, &wanted, out, findings)
     }
 
+    /// Selects from `newer` entries of the slot, as far as the file lacks them, and from the chain.
     #[inline]
-    fn select_under(
+    fn select_behind(
         &self,
+        newer: &[(u32, IndexEntry)],
         head: &mut Head,
         wanted: &Wanted,
         out: &mut Vec<i64>,
@@ -80,23 +82,15 @@ impl IndexFile {
                 return Ok(());
             }
             let begin_ms = reader.head.header.begin_timestamp_ms;
+            let mut newer = newer.iter().rev().take_while(|(number, _)| *number > walk.next);
+            if !newer.all(|(_, entry)| wanted.take(begin_ms, entry, out)) {
+                return Ok(());
+            }
             reader.follow(&mut walk, &Trust::RocketMq, |_, entry, _| {
-                wanted.take(begin_ms, entry, out) && out.len() < wanted.max
+                wanted.take(begin_ms, entry, out)
             })
         })
     }
-}
-
-/// Keys that wait for their slots, as if they were put into the newest file.
-struct Waiting {
-    header: IndexHeader,
-    /// Entries of the newest file without them.
-    count: u32,
-    keys: usize,
-    first_physical_offset: i64,
-    offsets: Vec<i64>,
-    /// Whether one of them ends the walk.
-    ends: bool,
 }
 
 impl IndexRun {
@@ -114,143 +108,96 @@ impl IndexRun {
     ) -> Result<IndexAnswer> {
         let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
         let (listing, mut answer) = (self.listing(), IndexAnswer::default());
-        let Some(waiting) = self.waiting(&listing, waiting, &wanted)? else {
-            return self.search_all(&listing, &wanted, None);
-        };
-        let left = max.saturating_sub(waiting.offsets.len());
-        for more in [0, waiting.keys].into_iter().take_while(|_| left > 0) {
-            let wanted = Wanted { max: left.saturating_add(more), ..wanted };
-            answer = self.search_all(&listing, &wanted, Some(&waiting))?;
-            if self.newest_head(&listing)?.is_none_or(|head| head.count == waiting.count) {
-                break;
-            }
-            // Some that waited were put meanwhile, and are found twice.
-            answer.offsets.retain(|&offset| offset < waiting.first_physical_offset);
-        }
-        answer.last_update_timestamp_ms = waiting.header.end_timestamp_ms;
-        answer.last_update_physical_offset = waiting.header.end_physical_offset;
-        answer.offsets.splice(0..0, waiting.offsets);
-        answer.offsets.truncate(max);
-        Ok(answer)
-    }
-
-    /// Searches the waiting keys as a walk of their slot does; `None` if all were put meanwhile.
-    fn waiting(
-        &self,
-        listing: &Listing,
-        puts: &[IndexPut],
-        wanted: &Wanted,
-    ) -> Result<Option<Waiting>> {
-        if puts.is_empty() {
-            return Ok(None);
-        }
-        let last = self.last_keyed_offset()?.unwrap_or(0);
-        let puts = puts.get(puts.partition_point(|put| put.physical_offset < last)..);
-        let puts = puts.unwrap_or_default();
-        let (mut header, count) = match self.newest_head(listing)? {
-            Some(head) => (head.header, head.count),
-            None => (IndexHeader::default(), 1),
-        };
-        // The first message may have some of its keys in the files already.
-        let put = match puts.first() {
-            Some(first) => collect(self.keys_put(first.physical_offset), &mut Vec::new())?,
-            None => None,
-        };
-        let puts = puts.get(put.unwrap_or(0)..).unwrap_or_default();
-        let Some(first) = puts.first() else { return Ok(None) };
-        let slot = self.layout().slot_of(wanted.key_hash);
-        let mut entries = Vec::new();
-        for (number, put) in (count..).zip(puts) {
-            let seconds = seconds_since(header.begin_timestamp_ms, put.store_timestamp_ms);
-            if number <= 1 {
-                header.begin_timestamp_ms = put.store_timestamp_ms;
-                header.begin_physical_offset = put.physical_offset;
-            }
-            header.end_timestamp_ms = put.store_timestamp_ms;
-            header.end_physical_offset = put.physical_offset;
-            if self.layout().slot_of(put.key_hash) == slot {
-                let IndexPut { key_hash, physical_offset, .. } = *put;
-                entries.push(IndexEntry { key_hash, physical_offset, seconds, prev_entry: 0 });
-            }
-        }
-        let mut offsets = Vec::new();
-        let is_asked = header_fault(&header, true).is_some()
-            || is_time_matched(&header, wanted.begin_ms, wanted.end_ms);
-        let ends = is_asked
-            && entries.iter().rev().any(|entry| {
-                offsets.len() >= wanted.max
-                    || !wanted.take(header.begin_timestamp_ms, entry, &mut offsets)
-            });
-        let (keys, first_physical_offset) = (puts.len(), first.physical_offset);
-        Ok(Some(Waiting { header, count, keys, first_physical_offset, offsets, ends }))
-    }
-
-    /// The head of the newest file; `None` if gone or damaged, which a look-up reports.
-    fn newest_head(&self, listing: &Listing) -> Result<Option<Head>> {
-        let newest = self.newest(listing);
-        let head = newest.and_then(|newest| newest.map(IndexFile::head).transpose());
-        Ok(collect(head, &mut Vec::new())?.flatten())
-    }
-
-    fn search_all(
-        &self,
-        listing: &Listing,
-        wanted: &Wanted,
-        waiting: Option<&Waiting>,
-    ) -> Result<IndexAnswer> {
-        let mut answer = IndexAnswer::default();
-        let mut more = match collect(self.newest(listing), &mut answer.findings)?.flatten() {
-            Some(newest) => self.search_file(newest, true, wanted, waiting, &mut answer)?,
-            None => true,
-        };
+        let newest = collect(self.newest(&listing), &mut answer.findings)?.flatten();
+        let (mut more, header) = self.search_file(newest, waiting, &wanted, &mut answer)?;
+        answer.last_update_timestamp_ms = header.end_timestamp_ms;
+        answer.last_update_physical_offset = header.end_physical_offset;
         for listed in listing.files.iter().rev().skip(1) {
-            if !more || answer.offsets.len() >= wanted.max {
+            if !more || answer.offsets.len() >= max {
                 break;
             }
             let file = collect(self.open_if_there(listed), &mut answer.findings)?.flatten();
-            more = match file {
-                Some(file) => self.search_file(&file, false, wanted, None, &mut answer)?,
-                None => true,
-            };
+            (more, _) = self.search_file(file.as_deref(), &[], &wanted, &mut answer)?;
         }
         Ok(answer)
     }
 
-    /// Adds matches of one file; returns whether older files may hold more. Damage is reported.
+    /// Adds matches of one file, those that wait for it first; returns whether older files may hold
+    /// more, and the header. Damage is reported.
     fn search_file(
         &self,
-        file: &IndexFile,
-        is_newest: bool,
+        file: Option<&IndexFile>,
+        waiting: &[IndexPut],
         wanted: &Wanted,
-        waiting: Option<&Waiting>,
         answer: &mut IndexAnswer,
-    ) -> Result<bool> {
+    ) -> Result<(bool, IndexHeader)> {
         let IndexAnswer { offsets, findings, .. } = answer;
-        file.prefetch_slot(file.layout().slot_of(wanted.key_hash));
-        let Some(mut head) = collect(file.head(), findings)? else { return Ok(true) };
-        let header = &mut head.header;
-        if let Some(waiting) = waiting {
-            *header = waiting.header;
+        let slot = self.layout().slot_of(wanted.key_hash);
+        let (mut read, mut head) = (None, Head { header: IndexHeader::default(), count: 1 });
+        if let Some(file) = file {
+            file.prefetch_slot(slot);
+            if let Some(of_file) = collect(file.head(), findings)? {
+                (read, head) = (Some(file), of_file);
+            }
         }
-        let begin_timestamp_ms = header.begin_timestamp_ms;
-        if is_newest {
-            answer.last_update_timestamp_ms = header.end_timestamp_ms;
-            answer.last_update_physical_offset = header.end_physical_offset;
-        }
-        let fault = header_fault(header, true);
-        let walks = !waiting.is_some_and(|waiting| waiting.ends);
-        if walks && (fault.is_some() || is_time_matched(header, wanted.begin_ms, wanted.end_ms)) {
-            let selected = file.select_under(&mut head, wanted, offsets, findings);
+        let newer = self.as_if_put(waiting, slot, &mut head)?;
+        let header = head.header;
+        let fault = header_fault(&header, true);
+        let is_asked = fault.is_some() || is_time_matched(&header, wanted.begin_ms, wanted.end_ms);
+        if is_asked && wanted.max > 0 {
+            let begin_ms = header.begin_timestamp_ms;
+            let selected = match read {
+                Some(file) => file.select_behind(&newer, &mut head, wanted, offsets, findings),
+                None => {
+                    let mut newer = newer.iter().rev();
+                    newer.all(|(_, entry)| wanted.take(begin_ms, entry, offsets));
+                    Ok(())
+                }
+            };
             collect(selected, findings)?;
         }
+        let Some(file) = read else { return Ok((true, header)) };
         let Some((offset, expected, found)) = fault else {
-            return Ok(begin_timestamp_ms >= wanted.begin_ms);
+            return Ok((header.begin_timestamp_ms >= wanted.begin_ms, header));
         };
         if offsets.len() < wanted.max {
             let (path, kind) = (file.path(), CorruptionKind::IndexHeader);
             findings.push(Corruption::new(path, offset, kind, expected, found));
         }
-        Ok(true)
+        Ok((true, header))
+    }
+
+    /// Counts keys that wait for their slots as put into the newest file, in its head; returns the
+    /// slot's entries with their numbers.
+    fn as_if_put(
+        &self,
+        waiting: &[IndexPut],
+        slot: u32,
+        head: &mut Head,
+    ) -> Result<Vec<(u32, IndexEntry)>> {
+        let mut entries = Vec::new();
+        if waiting.is_empty() {
+            return Ok(entries);
+        }
+        let Head { header, count } = head;
+        let known = waiting.partition_point(|put| put.physical_offset < header.end_physical_offset);
+        // The first message may have some of its keys in the files already.
+        let put = match waiting.get(known) {
+            Some(first) => self.keys_put_below(Some(*count), first.physical_offset),
+            None => Ok(0),
+        };
+        let put = collect(put, &mut Vec::new())?.unwrap_or(0);
+        let waiting = waiting.get(known + put..).unwrap_or_default();
+        for (number, put) in (*count..).zip(waiting) {
+            let IndexPut { key_hash, physical_offset, store_timestamp_ms } = *put;
+            let seconds = seconds_since(header.begin_timestamp_ms, store_timestamp_ms);
+            header.add(physical_offset, store_timestamp_ms, false);
+            if self.layout().slot_of(key_hash) == slot {
+                let entry = IndexEntry { key_hash, physical_offset, seconds, prev_entry: 0 };
+                entries.push((number, entry));
+            }
+        }
+        Ok(entries)
     }
 }
 

@@ -90,8 +90,7 @@ impl Lookup {
                 let Some(entry) = reader.step(walk)? else { return Ok(false) };
                 let wanted = Wanted { key_hash: self.key_hash, ..*wanted };
                 let begin_ms = reader.head.header.begin_timestamp_ms;
-                if !wanted.take(begin_ms, &entry, &mut self.found) || self.found.len() >= wanted.max
-                {
+                if !wanted.take(begin_ms, &entry, &mut self.found) {
                     return Ok(false);
                 }
                 walk
