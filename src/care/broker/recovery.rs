@@ -9,7 +9,7 @@ use crate::format::release::Release;
 use crate::format::width::saturating_i64;
 use crate::log::CommitLog;
 use crate::log::read::file_walk::{FileDamage, FileEnd, Visitor, open_at};
-use crate::log::read::frames::{FramedRecord, property_crc};
+use crate::log::read::frames::FramedRecord;
 use crate::log::read::scanner::{Flow, Resync};
 use crate::store::folder::lock;
 
@@ -76,20 +76,15 @@ pub(in crate::care) fn first_time_ms(storage: &dyn Storage, file: &RunFile) -> O
 
 /// Why recovery takes no record, if it does not (`CommitLog#checkMessageAndReturnSize`).
 fn refusal(config: &StoreConfig, record: &FramedRecord<'_>) -> Option<String> {
-    let view = &record.view;
     if config.force_verify_prop_crc {
-        if property_crc(view).is_none() {
+        if record.view.property_crc().is_none() {
             return Some(
                 "it has no property checksum, which forceVerifyPropCRC=true demands".into(),
             );
         }
-        let wrong = match record.faults {
-            Some(faults) => faults.properties.clone(),
-            None => view.check_property_crc().err(),
-        };
-        return wrong.map(|_| "its property checksum is wrong".to_owned());
+        return record.property_fault().map(|_| "its property checksum is wrong".to_owned());
     }
-    let is_wrong = config.check_crc_on_recover && !record.is_body_whole();
+    let is_wrong = config.check_crc_on_recover && record.body_fault().is_some();
     is_wrong.then(|| "its body's checksum is wrong".to_owned())
 }
 

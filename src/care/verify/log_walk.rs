@@ -23,7 +23,7 @@ use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::{most_queue_id, names_a_folder};
 use crate::log::read::end::Flushed;
 use crate::log::read::file_walk::{Fault, FileDamage, FileEnd, Visitor, open_at};
-use crate::log::read::frames::{Faults, FramedRecord, property_crc};
+use crate::log::read::frames::FramedRecord;
 use crate::log::read::scanner::{Flow, Resync};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
@@ -225,16 +225,6 @@ impl RecordCheck<'_> {
         self.cx.findings.add(code, self.path, Some(offset), expected, found);
     }
 
-    fn checksums(&self, faults: &Faults, at: u64) {
-        for (code, error) in
-            [(Code::LogBody, &faults.body), (Code::LogProperties, &faults.properties)]
-        {
-            if let Some(error) = error {
-                self.add(code, at, error, error.found.clone());
-            }
-        }
-    }
-
     #[inline(always)]
     fn check(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<()> {
         let view = &record.view;
@@ -246,21 +236,14 @@ impl RecordCheck<'_> {
         if !self.cx.full {
             return Ok(());
         }
-        let has_checksum = property_crc(view).is_some();
-        if self.cx.config.force_verify_prop_crc && !has_checksum {
+        if self.cx.config.force_verify_prop_crc && view.property_crc().is_none() {
             self.result.oddities.count_checksum(self.base.saturating_add(at));
         }
-        if let Some(faults) = record.faults {
-            self.checksums(faults, at);
-        } else {
-            let body = view.check_body_crc().err();
-            let properties = match has_checksum {
-                true => view.check_property_crc().err(),
-                false => None,
-            };
-            if body.is_some() || properties.is_some() {
-                self.checksums(&Faults { body, properties }, at);
-            }
+        if let Some(error) = record.body_fault() {
+            self.add(Code::LogBody, at, &error, error.found.clone());
+        }
+        if let Some(error) = record.property_fault() {
+            self.add(Code::LogProperties, at, &error, error.found.clone());
         }
         let mut request = DispatchRequest::of(view);
         request.store_size = record.size;

@@ -436,7 +436,7 @@ impl<'a> MessageView<'a> {
     }
 
     #[cold]
-    fn wrong_body_crc(&self, found: i32) -> FormatError {
+    pub(crate) fn wrong_body_crc(&self, found: i32) -> FormatError {
         FormatError::new(
             CorruptionKind::BodyCrc,
             BODY_CRC_AT,
@@ -449,18 +449,31 @@ impl<'a> MessageView<'a> {
     /// `forceVerifyPropCRC`).
     pub fn check_property_crc(&self) -> Result<(), FormatError> {
         let covered = self.record.len() - crc::PROPERTY_CRC_LEN.min(self.properties.len());
-        let wrong = |expected, found| {
-            FormatError::new(CorruptionKind::PropertyCrc, covered, expected, found)
-        };
-        let Some(expected) = self.properties.last_chunk().and_then(crc::parse_property_crc) else {
-            return Err(wrong("a checksum as the last property".into(), "none".into()));
+        let Some(expected) = self.property_crc() else {
+            let expected = "a checksum as the last property";
+            return Err(FormatError::new(CorruptionKind::PropertyCrc, covered, expected, "none"));
         };
         let found = crc::record_crc(&self.record[..covered]);
-        if found == expected {
-            return Ok(());
-        }
-        Err(wrong(format!("checksum {expected:#010x} of the record"), format!("{found:#010x}")))
+        if found == expected { Ok(()) } else { Err(wrong_property_crc(covered, expected, found)) }
     }
+
+    /// The checksum in its last property.
+    #[inline]
+    #[must_use]
+    pub fn property_crc(&self) -> Option<u32> {
+        self.properties.last_chunk().and_then(crc::parse_property_crc)
+    }
+}
+
+/// A wrong checksum of a record's first `covered` bytes.
+#[cold]
+pub(crate) fn wrong_property_crc(covered: usize, expected: u32, found: u32) -> FormatError {
+    FormatError::new(
+        CorruptionKind::PropertyCrc,
+        covered,
+        format!("checksum {expected:#010x} of the record"),
+        format!("{found:#010x}"),
+    )
 }
 
 impl std::fmt::Debug for MessageView<'_> {

@@ -161,7 +161,7 @@ pub fn is_left_out(
         _ => return Ok(Some(false)),
     };
     let is_closed = state == LogState::Closed;
-    if !record.is_body_whole() {
+    if record.body_fault().is_some() {
         return Ok(Some(is_closed));
     }
     Ok((!is_closed && peek::lacks_bytes(&record.view, record.size)).then_some(true))

@@ -61,23 +61,25 @@ impl<'a> FramedRecord<'a> {
         Self { view, size: view.store_size(), is_elided: false, faults: None }
     }
 
-    /// Whether its body's checksum is right; of a large one if checksums were computed.
+    /// A wrong checksum of its body; of a large one if checksums were computed.
     #[inline(always)]
-    #[must_use]
-    pub fn is_body_whole(&self) -> bool {
-        match self.faults {
-            Some(faults) => faults.body.is_none(),
-            None => self.is_elided || self.view.check_body_crc().is_ok(),
-        }
-    }
-
-    #[cold]
     #[must_use]
     pub fn body_fault(&self) -> Option<FormatError> {
         match self.faults {
             Some(faults) => faults.body.clone(),
             None if self.is_elided => None,
             None => self.view.check_body_crc().err(),
+        }
+    }
+
+    /// [`FramedRecord::body_fault`] of the checksum in its last property, if there is one.
+    #[inline]
+    #[must_use]
+    pub fn property_fault(&self) -> Option<FormatError> {
+        match self.faults {
+            Some(faults) => faults.properties.clone(),
+            None if self.is_elided || self.view.property_crc().is_none() => None,
+            None => self.view.check_property_crc().err(),
         }
     }
 }
@@ -308,24 +310,16 @@ impl FrameReader {
         }
         let mut faults = Faults::default();
         let Some(view) = message::read_whole(&self.elided) else { return Ok(faults) };
-        if body_len > 0 && body.masked().cast_signed() != view.body_crc() {
-            faults.body = Some(FormatError::new(
-                CorruptionKind::BodyCrc,
-                8,
-                format!("checksum {:#010x} of the body", view.body_crc()),
-                format!("{:#010x}", body.masked()),
-            ));
+        let found = body.masked().cast_signed();
+        if body_len > 0 && found != view.body_crc() {
+            faults.body = Some(view.wrong_body_crc(found));
         }
-        if let Some(expected) = property_crc(&view) {
+        if let Some(expected) = view.property_crc() {
             let covered = tail.len().saturating_sub(crc::PROPERTY_CRC_LEN);
             whole.update(tail.get(..covered).unwrap_or_default());
-            if whole.masked() != expected {
-                faults.properties = Some(FormatError::new(
-                    CorruptionKind::PropertyCrc,
-                    size.saturating_sub(crc::PROPERTY_CRC_LEN),
-                    format!("checksum {expected:#010x} of the record"),
-                    format!("{:#010x}", whole.masked()),
-                ));
+            let (covered, found) = (size.saturating_sub(crc::PROPERTY_CRC_LEN), whole.masked());
+            if found != expected {
+                faults.properties = Some(message::wrong_property_crc(covered, expected, found));
             }
         }
         Ok(faults)
@@ -479,10 +473,6 @@ pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
 pub fn wrong_blank(left: u64, size: u32) -> FormatError {
     let expected = format!("a blank of {left} bytes, to the end of the file");
     FormatError::new(CorruptionKind::Blank, 0, expected, format!("{size} bytes"))
-}
-
-pub fn property_crc(view: &MessageView<'_>) -> Option<u32> {
-    view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
 }
 
 /// Reads the record at `place` without its body, and its size; `None` if there is none with this

@@ -200,7 +200,7 @@ impl Visitor for PartVisitor<'_> {
     fn record(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow> {
         let place = self.base.saturating_add(at);
         let is_flushed = self.reading.flushed.covers(place, record.view.store_timestamp_ms());
-        if (!is_flushed || self.all && !record.is_body_whole())
+        if (!is_flushed || self.all && record.body_fault().is_some())
             && let Some(fault) = self.fault_of(place, record)
         {
             self.fault = Some(fault);
