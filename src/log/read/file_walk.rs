@@ -62,6 +62,12 @@ pub trait Visitor {
     }
 }
 
+impl<F: FnMut(u64, &FramedRecord<'_>) -> Result<Flow>> Visitor for F {
+    fn record(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow> {
+        self(at, record)
+    }
+}
+
 /// Opens a file at the first record in `offsets`, which begins them or is searched. Returns its
 /// position in the file, too.
 pub fn open_at(
@@ -208,18 +214,25 @@ impl FrameReader {
         visitor: &mut dyn Visitor,
         budget: &mut Budget,
     ) -> Result<(u64, Option<u64>)> {
-        let mut older = Older { visitor, records: 0 };
-        while !older.visitor.is_cancelled() {
-            let (end, how) = self.walk(at, u64::MAX, false, Resync::Never, &mut older)?;
+        let mut older = 0;
+        while !visitor.is_cancelled() {
+            let mut count = |at: u64, record: &FramedRecord<'_>| -> Result<Flow> {
+                if visitor.belongs(at, &record.view)? {
+                    return Ok(Flow::Retry);
+                }
+                older += 1;
+                Ok(Flow::Continue)
+            };
+            let (end, how) = self.walk(at, u64::MAX, false, Resync::Never, &mut count)?;
             if matches!(how, FileEnd::Whole) {
-                return Ok((older.records, Some(end)));
+                return Ok((older, Some(end)));
             }
             match self.resync(end.saturating_add(1), budget)? {
                 Some(next) => at = next,
                 None => break,
             }
         }
-        Ok((older.records, None))
+        Ok((older, None))
     }
 }
 
@@ -260,19 +273,4 @@ pub fn next_of_log(
         }
     }
     Ok(None)
-}
-
-struct Older<'v> {
-    visitor: &'v mut dyn Visitor,
-    records: u64,
-}
-
-impl Visitor for Older<'_> {
-    fn record(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow> {
-        if self.visitor.belongs(at, &record.view)? {
-            return Ok(Flow::Retry);
-        }
-        self.records += 1;
-        Ok(Flow::Continue)
-    }
 }
