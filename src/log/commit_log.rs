@@ -308,6 +308,20 @@ impl CommitLog {
         }
         Ok(peek::store_timestamp_ms(&head, offset))
     }
+
+    /// Start of the last file that begins with a record whose start and store time `is_wanted`;
+    /// without such a file, of the log.
+    pub fn last_file(&self, is_wanted: impl Fn(u64, i64) -> bool) -> Result<u64> {
+        for file in self.run.files().iter().rev() {
+            let base = file.base_offset;
+            if base < self.end_offset()
+                && self.store_timestamp_ms(base, 0)?.is_some_and(|time| is_wanted(base, time))
+            {
+                return Ok(base);
+            }
+        }
+        Ok(self.min_offset())
+    }
 }
 
 /// More are joined with what lies between them.

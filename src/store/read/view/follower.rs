@@ -375,15 +375,7 @@ fn half_there(log: &CommitLog, at: u64) -> Error {
 
 /// End of the last record stored before `flushed_ms`. Store times rise along the log.
 fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
-    let files = log.run().files();
-    let mut from = log.min_offset();
-    for file in files.iter().rev().filter(|file| file.base_offset < log.end_offset()) {
-        let time = log.store_timestamp_ms(file.base_offset, 0)?;
-        if time.is_some_and(|time| time < flushed_ms) {
-            from = file.base_offset;
-            break;
-        }
-    }
+    let from = log.last_file(|_, time| time < flushed_ms)?;
     let mut end = from;
     let to = log.end_offset();
     Scanner::new(log, from, to, false).each(to, Resync::Never, |range, item| {

@@ -26,11 +26,9 @@ pub fn audit_start(
     if queues.is_unsound() {
         return Ok(log.min_offset());
     }
-    let all = queues.all();
-    let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
-    let reach = clamp_u64(reach).max(log.min_offset());
+    let reach = reach_of(queues).max(log.min_offset());
     // An entry without its message tells nothing.
-    if !crashed && let Some(end) = entry_search::end_of_queues(log, &all)? {
+    if !crashed && let Some(end) = entry_search::end_of_queues(log, &queues.all())? {
         let reach = end.max(log.min_offset());
         let mut buffer = Vec::new();
         let begins = |found: &Found<'_>| !matches!(found, Found::Bad(_) | Found::OutOfRange);
@@ -39,17 +37,8 @@ pub fn audit_start(
         }
     }
     let known_ms = checkpoint.min_timestamp_ms();
-    for file in log.run().files().iter().rev() {
-        if file.base_offset >= log.end_offset() {
-            continue;
-        }
-        let time = log.store_timestamp_ms(file.base_offset, 0)?;
-        // At most the file where the queues end: a checkpoint from the future proves nothing.
-        if time.is_some_and(|time| time != 0 && time <= known_ms) && file.base_offset <= reach {
-            return Ok(file.base_offset);
-        }
-    }
-    Ok(log.min_offset())
+    // At most the file where the queues end: a checkpoint from the future proves nothing.
+    log.last_file(|base, time| time != 0 && time <= known_ms && base <= reach)
 }
 
 /// Bytes of the log behind the queues that are compared with them at opening.
