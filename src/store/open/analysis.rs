@@ -165,10 +165,8 @@ impl FoundStore<'_> {
             ..Wanted::all(queues)
         };
         let reading = LogReading::new(log.run(), wanted, log_end, checked).flushed(self.flushed);
-        let (mut newest, mut ahead) = (0, None);
-        let (mut last_record, mut keyed) = (None, Keyed::default());
-        let mut unproven = None;
-        let mut read = LastParts::default();
+        let mut found = Analysis::default();
+        let (mut keyed, mut unproven) = (Keyed::default(), None);
         let mut reported = from;
         let (end, stop) = reading.each(from, &mut |part| {
             let at = part.begin;
@@ -187,40 +185,31 @@ impl FoundStore<'_> {
                 index.check_all(collected)?;
             }
             keyed.read(&collected.keyed);
-            newest = newest.max(collected.newest_ms);
-            ahead = ahead.or(collected.ahead);
-            last_record = part.last_record.or(last_record);
+            let newest_ms = &mut found.newest_timestamp_ms;
+            *newest_ms = collected.newest_ms.max(*newest_ms);
+            found.ahead = found.ahead.or(collected.ahead);
+            found.last_record = part.last_record.or(found.last_record);
             unproven = unproven.or(part.unproven);
-            read.keep(part, &reading.spare);
+            found.read.keep(part, &reading.spare);
             Ok(ControlFlow::Continue(()))
         })?;
-        let stop = match stop {
-            Some(Stop::Damage(corruption)) => Some(corruption),
+        found.end = end;
+        found.ended = self.ended.filter(|_| end == begin);
+        found.stop = match (found.ended, stop) {
+            (Some(ended), _) => Some(ended.damage(log)),
+            (None, Some(Stop::Damage(corruption))) => Some(corruption),
             _ => None,
         };
-        let ended = self.ended.filter(|_| end == begin);
-        let stop = ended.map(|ended| ended.damage(log)).or(stop);
-        let tail = Tail::read(log, queues, end, newest, self.flushed, ended.is_some())?;
+        let (newest_ms, is_ended) = (found.newest_timestamp_ms, found.ended.is_some());
+        found.tail = Tail::read(log, queues, end, newest_ms, self.flushed, is_ended)?;
         // A time that no message reaches proves nothing.
         let marked = self.flushed.offset.min(end);
-        let unproven = if self.is_clean { end } else { unproven.unwrap_or(from).max(marked) };
-        let findings = audit.findings(from)?;
-        Ok(Analysis {
-            end,
-            stop,
-            newest_timestamp_ms: newest,
-            ahead,
-            last_record,
-            unproven,
-            tail,
-            ended,
-            queues: findings,
-            first_missing: audit.first_missing(),
-            keyed: keyed.span(self.is_clean),
-            unsound_index: index.and_then(|index| index.unsound_from()),
-            read,
-            sealed: false,
-        })
+        found.unproven = if self.is_clean { end } else { unproven.unwrap_or(from).max(marked) };
+        found.queues = audit.findings(from)?;
+        found.first_missing = audit.first_missing();
+        found.keyed = keyed.span(self.is_clean);
+        found.unsound_index = index.and_then(|index| index.unsound_from());
+        Ok(found)
     }
 }
 
