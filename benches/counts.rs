@@ -234,7 +234,7 @@ fn queue_read(folder: &Path, count: usize) {
 fn scan(folder: &Path, count: usize) {
     let store = reader(folder);
     let messages = measured(|| {
-        let mut scanner = store.scanner(0, None, true);
+        let mut scanner = store.scanner(0);
         let mut messages = 0;
         let take = |_, item: Item<'_, '_>| {
             if let Item::Record(view, _) = item {
@@ -243,7 +243,7 @@ fn scan(folder: &Path, count: usize) {
             }
             Ok(Flow::Continue)
         };
-        scanner.each(u64::MAX, Resync::Never, take).unwrap();
+        scanner.each(store.log(), u64::MAX, Resync::Never, take).unwrap();
         messages
     });
     assert_eq!(messages, count);

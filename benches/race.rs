@@ -341,7 +341,7 @@ fn key_query(folder: &Path, count: usize) -> f64 {
 fn scan(folder: &Path, count: usize) -> f64 {
     let store = MessageStore::open(folder, OpenMode::Read, StoreConfig::default()).unwrap();
     let begin = Instant::now();
-    let mut scanner = store.scanner(0, None, true);
+    let mut scanner = store.scanner(0);
     let mut messages = 0;
     let take = |_, item: Item<'_, '_>| {
         if let Item::Record(view, _) = item {
@@ -350,7 +350,7 @@ fn scan(folder: &Path, count: usize) -> f64 {
         }
         Ok(Flow::Continue)
     };
-    scanner.each(u64::MAX, Resync::Never, take).unwrap();
+    scanner.each(store.log(), u64::MAX, Resync::Never, take).unwrap();
     assert_eq!(messages, count);
     begin.elapsed().as_secs_f64()
 }

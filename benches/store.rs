@@ -123,14 +123,14 @@ fn read(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(store.end_offset()));
         group.bench_function(BenchmarkId::new("scan", body_bytes), |b| {
             b.iter(|| {
-                let mut scanner = store.scanner(0, None, true);
+                let mut scanner = store.scanner(0);
                 let mut seen = 0;
                 let take = |_, item: Item<'_, '_>| {
                     black_box(&item);
                     seen += 1;
                     Ok(Flow::Continue)
                 };
-                scanner.each(u64::MAX, Resync::Never, take).unwrap();
+                scanner.each(store.log(), u64::MAX, Resync::Never, take).unwrap();
                 assert!(seen >= count);
             });
         });

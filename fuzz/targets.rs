@@ -229,9 +229,9 @@ fn changed_store(storage: &Arc<dyn Storage>, root: &Path, bytes: &[u8]) {
 fn ask(storage: &Arc<dyn Storage>, root: &Path, mode: OpenMode) -> Option<(u64, usize)> {
     let clock = Arc::new(SystemClock);
     let store = MessageStore::open_with(root, mode, config(), Arc::clone(storage), clock).ok()?;
-    let mut scanner = store.scanner(0, None, true);
+    let mut scanner = store.scanner(0);
     let mut messages = 0;
-    let _ = scanner.each(u64::MAX, Resync::Never, |_, item| {
+    let _ = scanner.each(store.log(), u64::MAX, Resync::Never, |_, item| {
         messages += u64::from(matches!(item, Item::Record(..)));
         Ok(Flow::Continue)
     });

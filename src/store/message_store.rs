@@ -411,16 +411,10 @@ impl MessageStore {
         self.reader.readable_end()
     }
 
-    /// Walks over all records from `start` to `end` and checks each.
+    /// A walk over all records from `start` on that checks each.
     #[must_use]
-    pub fn scanner(&self, start: u64, end: Option<u64>, verify_crc: bool) -> Scanner<'_> {
-        let readable = self.reader.readable_end();
-        Scanner::new(
-            &self.files.log,
-            start,
-            end.map_or(readable, |end| end.min(readable)),
-            verify_crc,
-        )
+    pub fn scanner(&self, start: u64) -> Scanner {
+        Scanner::new(&self.files.log, start, self.reader.readable_end(), true)
     }
 
     /// Updates a reader's view; does nothing for a writer.

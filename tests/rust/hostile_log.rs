@@ -20,8 +20,8 @@ fn look(home: &Home) -> VerifyReport {
 
 /// First damage that a walk over the log reports.
 fn first_damage(store: &MessageStore) -> mqstore::error::Corruption {
-    let mut scanner = store.scanner(0, None, true);
-    match scanner.each(u64::MAX, Resync::Never, |_, _| Ok(Flow::Continue)).unwrap() {
+    let mut scanner = store.scanner(0);
+    match scanner.each(store.log(), u64::MAX, Resync::Never, |_, _| Ok(Flow::Continue)).unwrap() {
         Some(Stop::Damage(corruption)) => corruption,
         stop => panic!("{stop:?}"),
     }

@@ -194,13 +194,13 @@ fn a_log_read_in_parts_gives_what_a_walk_gives() {
 
 /// Where the record ends that begins at `place`.
 fn next_place(store: &MessageStore, place: i64) -> i64 {
-    let mut scanner = store.scanner(u64::try_from(place).unwrap(), None, true);
+    let mut scanner = store.scanner(u64::try_from(place).unwrap());
     let mut next = None;
     let take = |range: Range<u64>, item: Item<'_, '_>| {
         next = matches!(item, Item::Record(..)).then_some(range.end);
         Ok(Flow::Stop)
     };
-    scanner.each(u64::MAX, Resync::Never, take).unwrap();
+    scanner.each(store.log(), u64::MAX, Resync::Never, take).unwrap();
     i64::try_from(next.unwrap()).unwrap()
 }
 

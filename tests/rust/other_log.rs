@@ -129,7 +129,7 @@ fn an_anchor_is_the_last_record_before_a_place_wherever_that_is() {
         assert_eq!(last.unwrap().other(&log).unwrap(), None);
         Ok(Flow::Continue)
     };
-    scanner.each(log.end_offset(), Resync::Never, take).unwrap();
+    scanner.each(&log, log.end_offset(), Resync::Never, take).unwrap();
     assert!(blanks > 1, "{blanks}");
     let ladder = Anchor::ladder(&log, log.end_offset()).unwrap();
     assert_eq!(ladder[0], last.unwrap());

@@ -137,7 +137,7 @@ fn split(log: &CommitLog, first: u64, log_end: u64, step: u64, verify_crc: bool)
 fn walked(log: &CommitLog, first: u64, log_end: u64, verify_crc: bool) -> Seen {
     let mut seen = Seen::default();
     let mut scanner = Scanner::new(log, first, log_end, verify_crc);
-    let ended = scanner.each(log_end, Resync::InFile, |range, item| {
+    let ended = scanner.each(log, log_end, Resync::InFile, |range, item| {
         match item {
             Item::Record(..) => seen.records.push(range.start),
             Item::Blank => {}
@@ -421,6 +421,6 @@ fn files_deleted_during_a_walk_are_an_error_or_passed_over() {
         places.push(range.start);
         Ok(Flow::Continue)
     };
-    assert!(scanner.each(log_end, Resync::Never, take).unwrap().is_none());
+    assert!(scanner.each(&log, log_end, Resync::Never, take).unwrap().is_none());
     assert_eq!(places.first(), Some(&(3 * FILE)));
 }

@@ -96,7 +96,7 @@ pub(super) fn read(
     let mut reported = begin;
     let (mut end, mut is_open) = (begin, false);
     let mut scanner = Scanner::new(log, begin, log_end, true);
-    scanner.each(log_end, Resync::Anywhere, |range, item| {
+    scanner.each(log, log_end, Resync::Anywhere, |range, item| {
         end = range.end;
         match item {
             Item::Record(view, _) => {

@@ -158,8 +158,8 @@ fn each_record(
     let begin = store.log().min_offset();
     let total = store.end_offset().saturating_sub(begin);
     let mut reported = 0;
-    let mut scanner = store.scanner(begin, None, true);
-    scanner.each(u64::MAX, Resync::InFile, |range, item| {
+    let mut scanner = store.scanner(begin);
+    scanner.each(store.log(), u64::MAX, Resync::InFile, |range, item| {
         let done = range.start.saturating_sub(begin);
         if done >= reported {
             reported = done + REPORT_EVERY;

@@ -104,7 +104,7 @@ pub fn find(
     let latest_ms = SystemClock.now_ms().saturating_add(FAR_MS);
     let mut scanner = Scanner::new(log, end, files_end, false);
     loop {
-        let stop = scanner.each(files_end, Resync::Never, |range, item| {
+        let stop = scanner.each(log, files_end, Resync::Never, |range, item| {
             match item {
                 Item::Record(view, _) => {
                     let time = view.store_timestamp_ms();
@@ -129,8 +129,8 @@ pub fn find(
             None | Some(Stop::End) => break,
             Some(Stop::Empty) if at == end && is_written => break,
             Some(Stop::Empty) if log.run().is_empty_from(at)? => break,
-            Some(Stop::Empty | Stop::Damage(_)) if !scanner.resync(Resync::Anywhere)? => break,
-            Some(_) => {}
+            _ if !scanner.resync(log, Resync::Anywhere)? => break,
+            _ => {}
         }
     }
     let mut left_out = None;

@@ -14,13 +14,13 @@ use crate::error::Result;
 
 use super::evidence::Budget;
 use super::resync::{file_end, find_likely, is_linked, next_file, reaches};
-use super::scanner::{Flow, Item, Lost, Resync, ScanState, Stop, Visit, gone};
+use super::scanner::{Flow, Item, Lost, Resync, Scanner, Stop, Visit, gone};
 use crate::log::CommitLog;
 use crate::log::commit_log::Found;
 
 #[derive(Clone, Debug)]
 pub struct RangeScan {
-    walk: ScanState,
+    walk: Scanner,
     end: u64,
     begun: bool,
     trusts_start: bool,
@@ -35,7 +35,7 @@ impl RangeScan {
     #[must_use]
     pub fn new(begin: u64, end: u64, log_end: u64, verify_crc: bool, lost: Lost) -> Self {
         Self {
-            walk: ScanState::new(begin, log_end, verify_crc, lost),
+            walk: Scanner::of_range(begin, log_end, verify_crc, lost),
             end: end.min(log_end),
             begun: false,
             trusts_start: false,
@@ -81,7 +81,7 @@ impl RangeScan {
 
     #[must_use]
     pub fn part(&self, bytes: Range<u64>) -> Self {
-        let ScanState { next, end, verify_crc, lost, ref pool, .. } = self.walk;
+        let Scanner { next, end, verify_crc, lost, ref pool, .. } = self.walk;
         let mut part = Self::new(bytes.start, bytes.end, end, verify_crc, lost);
         part.walk.pool = Arc::clone(pool);
         let begun = self.begun && bytes.start == next;
@@ -132,7 +132,7 @@ impl RangeScan {
         mut ended: Option<Stop>,
         take: &mut Visit<'_>,
     ) -> Result<bool> {
-        let ScanState { next: at, end: log_end, damaged_to, .. } = self.walk;
+        let Scanner { next: at, end: log_end, damaged_to, .. } = self.walk;
         // A record or blank of this range ends here.
         let follows = damaged_to != Some(at) && self.first.is_some_and(|first| first < at);
         let is_own = self.checks_behind && follows && at < log_end;
@@ -178,7 +178,7 @@ impl RangeScan {
 
     fn find_record(&self, log: &CommitLog, from: u64) -> Result<u64> {
         let file_end = file_end(log, from).unwrap_or(from);
-        let ScanState { end: log_end, verify_crc, .. } = self.walk;
+        let Scanner { end: log_end, verify_crc, .. } = self.walk;
         let limit = self.end.saturating_add(1).min(file_end).min(log_end);
         let mut budget = Budget::new(from);
         let found = find_likely(log, from..limit, |at, head| {
@@ -198,8 +198,8 @@ impl RangeScan {
     fn walk_to(&self, log: &CommitLog, from: u64, file_end: u64) -> Result<u64> {
         let base = log.run().find(from).map_or(from, |file| file.base_offset);
         let mut first = None;
-        let ScanState { end, verify_crc, lost, .. } = self.walk;
-        let mut walk = ScanState::new(base.max(log.min_offset()), end, verify_crc, lost);
+        let Scanner { end, verify_crc, lost, .. } = self.walk;
+        let mut walk = Scanner::of_range(base.max(log.min_offset()), end, verify_crc, lost);
         walk.each(log, file_end, Resync::InFile, |range, item| {
             if range.start < from || matches!(item, Item::Damage(_)) {
                 return Ok(Flow::Continue);

@@ -61,47 +61,9 @@ pub enum Stop {
     Damage(Corruption),
 }
 
-#[derive(Debug)]
-pub struct Scanner<'l> {
-    log: &'l CommitLog,
-    walk: ScanState,
-}
-
-impl<'l> Scanner<'l> {
-    /// A walk from `start`, where a record must begin, to `end`; `verify_crc` checks bodies.
-    #[must_use]
-    pub fn new(log: &'l CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
-        let walk = ScanState::new(start.max(log.min_offset()), end, verify_crc, Lost::Accept);
-        Self { log, walk }
-    }
-
-    #[must_use]
-    pub fn position(&self) -> u64 {
-        self.walk.next
-    }
-
-    /// Passes each record, blank and damaged range that begins before `to` to `visit`, with its
-    /// offset and its end, until `visit` ends the walk. Returns why the log ended it, if it did; the
-    /// position is then that of the reason. If `visit` fails, it is that of the item.
-    #[inline]
-    pub fn each(
-        &mut self,
-        to: u64,
-        resync: Resync,
-        visit: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow>,
-    ) -> Result<Option<Stop>> {
-        self.walk.each(self.log, to, resync, visit)
-    }
-
-    /// Moves to where the log goes on behind damage. Returns `false` if it does not.
-    pub fn resync(&mut self, how: Resync) -> Result<bool> {
-        self.walk.resync(self.log, how)
-    }
-}
-
-/// A [`Scanner`] without its log.
+/// A walk over the records of a log, which its caller passes each time.
 #[derive(Clone, Debug)]
-pub(super) struct ScanState {
+pub struct Scanner {
     pub(super) next: u64,
     pub(super) end: u64,
     pub(super) verify_crc: bool,
@@ -115,8 +77,14 @@ pub(super) struct ScanState {
     pub(super) budget: Budget,
 }
 
-impl ScanState {
-    pub(super) fn new(next: u64, end: u64, verify_crc: bool, lost: Lost) -> Self {
+impl Scanner {
+    /// A walk from `start`, where a record must begin, to `end`; `verify_crc` checks bodies.
+    #[must_use]
+    pub fn new(log: &CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
+        Self::of_range(start.max(log.min_offset()), end, verify_crc, Lost::Accept)
+    }
+
+    pub(super) fn of_range(next: u64, end: u64, verify_crc: bool, lost: Lost) -> Self {
         Self {
             next,
             end,
@@ -129,6 +97,11 @@ impl ScanState {
             file_end: 0,
             budget: Budget::new(next),
         }
+    }
+
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.next
     }
 
     #[inline(always)]
@@ -177,9 +150,13 @@ impl ScanState {
         self.budget = Budget::new(self.next);
     }
 
+    /// Passes each record, blank and damaged range that begins before `to` to `visit`, with its
+    /// offset and its end, until `visit` ends the walk. Returns why the log ended it, if it did; the
+    /// position is then that of the reason. If `visit` fails, it is that of the item.
+    ///
     /// The only loop over a log's records: readers differ in `resync` and in their visitor.
     #[inline]
-    pub(super) fn each(
+    pub fn each(
         &mut self,
         log: &CommitLog,
         to: u64,
@@ -342,7 +319,8 @@ impl ScanState {
         }
     }
 
-    fn resync(&mut self, log: &CommitLog, how: Resync) -> Result<bool> {
+    /// Moves to where the log goes on behind damage. Returns `false` if it does not.
+    pub fn resync(&mut self, log: &CommitLog, how: Resync) -> Result<bool> {
         let Self { next, end, budget, .. } = self;
         let (next, end) = (*next, *end);
         let found = match how {

@@ -263,13 +263,13 @@ fn ap05_and_ap06_a_batch_is_never_split() {
         assert_eq!((result.queue_offset, result.store_size), (number, 114));
         assert_eq!(result.store_timestamp_ms, results[0].store_timestamp_ms);
     }
-    let mut scanner = store.scanner(3096, None, true);
+    let mut scanner = store.scanner(3096);
     let mut blank = None;
     let take = |range, item: Item<'_, '_>| {
         blank = matches!(item, Item::Blank).then_some(range);
         Ok(Flow::Stop)
     };
-    scanner.each(4096, Resync::Never, take).unwrap();
+    scanner.each(store.log(), 4096, Resync::Never, take).unwrap();
     assert_eq!(blank, Some(3096..4096));
     let other = NewMessage { queue_id: 1, ..batch[0] };
     let end = store.end_offset();

@@ -127,7 +127,7 @@ impl FoundStore<'_> {
         let (log, end) = (self.log, seal.end);
         let first = end.saturating_add(BLANK_LEN as u64);
         let mut scanner = Scanner::new(log, end, first.min(log.end_offset()), true);
-        let stop = scanner.each(u64::MAX, Resync::Never, |_, _| Ok(Flow::Stop))?;
+        let stop = scanner.each(log, u64::MAX, Resync::Never, |_, _| Ok(Flow::Stop))?;
         if end > log.end_offset() || !matches!(stop, Some(Stop::End | Stop::Empty)) {
             return Ok(None);
         }

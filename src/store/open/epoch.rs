@@ -50,7 +50,7 @@ impl EndedEpoch {
         }
         let mut messages = 0;
         let mut scanner = Scanner::new(log, next.begin, end, true);
-        scanner.each(end, Resync::Never, |_, item| {
+        scanner.each(log, end, Resync::Never, |_, item| {
             messages += u64::from(matches!(item, Item::Record(..)));
             Ok(Flow::Continue)
         })?;

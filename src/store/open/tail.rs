@@ -53,10 +53,10 @@ impl Tail {
         // A record without properties ends in zeros, so the last one may reach further.
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
-        if !is_ended && !scanner.resync(Resync::Anywhere)? {
+        if !is_ended && !scanner.resync(log, Resync::Anywhere)? {
             return Ok(tail);
         }
-        scanner.each(data_end, Resync::Anywhere, |range, item| {
+        scanner.each(log, data_end, Resync::Anywhere, |range, item| {
             let Item::Record(view, _) = item else { return Ok(Flow::Continue) };
             let (begin, time) = (range.start, view.store_timestamp_ms());
             tail.data_end = tail.data_end.max(Some(range.end));

@@ -195,7 +195,7 @@ impl EntrySearch<'_> {
         let mut scanner = Scanner::new(self.log, start, self.log.end_offset(), false);
         let mut damage = None;
         let mut has_enough = false;
-        let ended = scanner.each(stop, Resync::Anywhere, |range, item| {
+        let ended = scanner.each(self.log, stop, Resync::Anywhere, |range, item| {
             if range.start.saturating_sub(start) > MOST_SOUGHT_BYTES {
                 return Err(self.too_far(start, stop));
             }

@@ -127,7 +127,7 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<(Vec<IndexPut>, bool)> {
         return Ok((waiting, true));
     }
     let mut scanner = Scanner::new(reader.log(), from, end, false);
-    let stop = scanner.each(end, Resync::Never, |_, item| {
+    let stop = scanner.each(reader.log(), end, Resync::Never, |_, item| {
         let Item::Record(view, _) = item else { return Ok(Flow::Continue) };
         let request = DispatchRequest::of(view);
         let DispatchRequest { physical_offset, store_timestamp_ms, .. } = request;
@@ -531,7 +531,7 @@ impl<'a> KeySearch<'a> {
         }
         let mut scanner = Scanner::new(reader.log(), from, reader.readable_end(), false);
         let mut is_whole = true;
-        let ended = scanner.each(to, Resync::Anywhere, |range, item| {
+        let ended = scanner.each(reader.log(), to, Resync::Anywhere, |range, item| {
             match item {
                 Item::Record(view, _) => take(self, range.start, view)?,
                 Item::Blank => {}

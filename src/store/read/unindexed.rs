@@ -49,7 +49,7 @@ impl Reader {
         let until = rest.start.saturating_add(*most).min(rest.end);
         let mut scanner = Scanner::new(log, rest.start, self.readable_end(), false);
         let (mut keyed, mut read) = (None, rest.start);
-        let stop = scanner.each(until, Resync::Never, |range, item| match item {
+        let stop = scanner.each(log, until, Resync::Never, |range, item| match item {
             Item::Record(view, _) if has_keys(&DispatchRequest::of(view)) => {
                 keyed = Some(range.start);
                 Ok(Flow::Stop)

@@ -102,7 +102,7 @@ fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
     let end = base.saturating_add(log.run().file_size());
     let mut newest_ms = None;
     let mut scanner = Scanner::new(log, base, end, false);
-    let stop = scanner.each(end, Resync::Never, |_, item| {
+    let stop = scanner.each(log, end, Resync::Never, |_, item| {
         if let Item::Record(view, _) = item {
             newest_ms = newest_ms.max(Some(view.store_timestamp_ms()));
         }

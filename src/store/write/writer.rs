@@ -295,7 +295,7 @@ impl Writer {
         let start = self.dispatched.load(Ordering::Acquire);
         let mut scanner = Scanner::new(log, start, end, false);
         let mut committed = start;
-        let stop = scanner.each(end, Resync::Never, |range, item| {
+        let stop = scanner.each(log, end, Resync::Never, |range, item| {
             if let Item::Record(view, _) = item {
                 let request = DispatchRequest::of(view);
                 dispatcher.dispatch(&request, None, queues)?;

@@ -345,7 +345,7 @@ pub(crate) fn scan(store: &MessageStore) -> (Vec<Vec<u8>>, usize) {
         }
         Ok(Flow::Continue)
     };
-    store.scanner(0, None, true).each(end, Resync::Anywhere, take).unwrap();
+    store.scanner(0).each(store.log(), end, Resync::Anywhere, take).unwrap();
     (bodies, damage)
 }
 
@@ -359,7 +359,7 @@ pub(crate) fn places(home: &Home) -> Vec<(u64, u64)> {
         }
         Ok(Flow::Continue)
     };
-    store.scanner(0, None, true).each(u64::MAX, Resync::Never, take).unwrap();
+    store.scanner(0).each(store.log(), u64::MAX, Resync::Never, take).unwrap();
     places
 }
 

@@ -378,7 +378,7 @@ fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
     let from = log.last_file(|_, time| time < flushed_ms)?;
     let mut end = from;
     let to = log.end_offset();
-    Scanner::new(log, from, to, false).each(to, Resync::Never, |range, item| {
+    Scanner::new(log, from, to, false).each(log, to, Resync::Never, |range, item| {
         if let Item::Record(view, _) = item {
             if view.store_timestamp_ms() >= flushed_ms {
                 return Ok(Flow::Stop);

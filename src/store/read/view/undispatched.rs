@@ -45,7 +45,7 @@ impl UndispatchedEntries {
         audit.whole_from = from.max(log.min_offset());
         let mut entries: HashMap<Name, Vec<CqUnit>> = HashMap::new();
         let mut kept = 0;
-        scanner.each(end, Resync::Anywhere, |range, item| {
+        scanner.each(log, end, Resync::Anywhere, |range, item| {
             let Item::Record(view, _) = item else {
                 if matches!(item, Item::Damage(_)) {
                     audit.whole_from = range.end;
