@@ -289,9 +289,25 @@ pub struct Finding {
     pub expected: String,
     /// Found.
     pub found: String,
+    /// Physical offset of the first of the messages that queues lack, if it is about such.
+    pub first_missing: Option<u64>,
 }
 
 impl Finding {
+    /// A finding about messages that queues lack, the first of them at `first_missing`.
+    #[must_use]
+    pub fn of_missing(
+        code: impl Into<Graded>,
+        path: &Path,
+        first_missing: Option<u64>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        let Graded(code, severity) = code.into();
+        let (path, expected, found) = (path.to_owned(), expected.into(), found.into());
+        Self { path, offset: None, code, severity, expected, found, first_missing }
+    }
+
     /// One line with everything.
     #[must_use]
     pub fn message(&self) -> String {
@@ -338,11 +354,15 @@ impl Findings {
         expected: impl Into<String>,
         found: impl Into<String>,
     ) {
-        let Graded(code, severity) = code.into();
-        let below = path.strip_prefix(&self.root).unwrap_or(path);
-        let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        let (expected, found) = (expected.into(), found.into());
-        let finding = Finding { path: path.to_owned(), offset, code, severity, expected, found };
+        self.insert(Finding { offset, ..Finding::of_missing(code, path, None, expected, found) });
+    }
+
+    /// Adds a finding as it is, but for its path, which becomes relative to the root.
+    pub fn insert(&self, mut finding: Finding) {
+        let below = finding.path.strip_prefix(&self.root).unwrap_or(&finding.path);
+        let is_root = below.as_os_str().is_empty();
+        finding.path = if is_root { PathBuf::from(".") } else { below.to_owned() };
+        let (code, severity) = (finding.code, finding.severity);
         let mut kept = self.kept.lock();
         kept.wrong |= severity != Severity::Info;
         if kept.by_code.entry(code).or_default().insert(finding) {

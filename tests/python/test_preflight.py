@@ -120,6 +120,8 @@ def test_messages_that_a_start_enters_are_no_error(tmp_path: Path) -> None:
         file.seek(99 * 20)
         file.write(bytes(20))
     assert "MQ-DOC-01" in {found.code for found in mqstore.doctor(tmp_path)}
+    missing = {found.code: found.first_missing for found in mqstore.doctor(tmp_path)}
+    assert {code: at for code, at in missing.items() if at is not None} == {"MQ-DOC-01": last}
     assert mqstore.preflight(tmp_path, to="5.5").ok
 
 

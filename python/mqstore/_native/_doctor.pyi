@@ -8,8 +8,12 @@ from mqstore._native._types import _Path
 class _Verdict(TypedDict):
     release: str
     in_use: bool
+    will_start: bool
     obstacles: list[str]
-    lost: tuple[int, list[tuple[str, int, int, int, int]], int | None, int | None]
+    lost: int
+    lost_queues: list[tuple[str, int, int, int, int]]
+    lost_from_ms: int | None
+    lost_to_ms: int | None
     groups: list[
         tuple[str, str, Literal["skips", "misses", "deleted-unread", "begins-anew"], int, int]
     ]
@@ -34,6 +38,7 @@ def doctor(
             str | None,
             str,
             list[tuple[str, int]],
+            int | None,
         ]
     ],
     _Verdict,

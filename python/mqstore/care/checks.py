@@ -150,7 +150,6 @@ def doctor(
             option=_broker_conf(config),
             databases=databases,
         )
-    lost, queues, from_ms, to_ms = verdict["lost"]
     cures = {"commands": verdict["commands"], "last_resort": verdict["last_resort"]}
     if is_remote(path):
         # Cures change files, so they are those of a copy.
@@ -166,9 +165,4 @@ def doctor(
         {**verdict, **cures},
         path=str(path),
         diagnoses=[dict(zip(Diagnosis.__match_args__, row, strict=True)) for row in rows],
-        will_start=not verdict["obstacles"],
-        lost=lost,
-        lost_queues=queues,
-        lost_from_ms=from_ms,
-        lost_to_ms=to_ms,
     )

@@ -7,7 +7,6 @@ index from there on.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ _RELEASES = ("5.3", "5.4", "5.5")
 _UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
 # Messages that are in no queue: a start enters those from where it begins on.
 _UNDISPATCHED = "MQ-DOC-01"
-_FIRST = re.compile(r"the first of these lies at physical offset (\d+)")
 # Entries that lead to no message or another one: a start puts none in their place.
 _WRONG_PLACES = frozenset({"MQ-DOC-04", "MQ-DOC-05"} | {f"MQ-CQ-{n:02}" for n in (2, 3, 4, 6, 7)})
 
@@ -252,8 +250,7 @@ class _Flight:
         """
         if found.code != _UNDISPATCHED or self.missing:
             return False
-        firsts = map(_FIRST.search, found.evidence)
-        is_before = any(first is None or int(first[1]) < self.begin for first in firsts)
+        is_before = found.first_missing is None or found.first_missing < self.begin
         return is_before and self.begin > self.store.min_physical_offset
 
     def cut(self, advice: str) -> Iterator[PreflightNote]:

@@ -230,6 +230,8 @@ class Diagnosis(_Report):
         cure: Shell command that repairs it; ``None`` if there is none.
         fix: Effect of that command, or the action to take instead.
         follows: How many findings of other codes follow from it, by code.
+        first_missing: Physical offset of the first of the messages that queues lack; ``None`` of
+            any other state, or where it is not known.
     """
 
     code: str
@@ -239,6 +241,7 @@ class Diagnosis(_Report):
     cure: str | None
     fix: str
     follows: tuple[tuple[str, int], ...] = ()
+    first_missing: int | None = None
 
 
 class LostInQueue(NamedTuple):

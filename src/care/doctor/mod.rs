@@ -432,6 +432,8 @@ impl Examined<'_> {
             _ => {}
         }
         state.topics.extend(topic);
+        let first = &mut state.found.first_missing;
+        *first = [*first, finding.first_missing].into_iter().flatten().min();
         state.add(severity, format!("{}: {}{otherwise}", finding.code, finding.message()));
     }
 

@@ -36,11 +36,13 @@ pub struct Diagnosis {
     pub cure: Option<String>,
     /// Numbers of findings that follow from it, by code.
     pub follows: Vec<(Code, u64)>,
+    /// Physical offset of the first of the messages that queues lack, if it is about such.
+    pub first_missing: Option<u64>,
 }
 
 impl Diagnosis {
     pub(super) fn new(code: Code, severity: Severity, evidence: Vec<String>) -> Self {
-        Self { code, severity, evidence, cure: None, follows: Vec::new() }
+        Self { code, severity, evidence, cure: None, follows: Vec::new(), first_missing: None }
     }
 }
 

@@ -128,7 +128,9 @@ impl DatabaseReport {
             let [expected, found] =
                 [expected, found].map(|text| text.chars().take(MOST_TEXT).collect());
             let path = path.strip_prefix(&self.root).unwrap_or(path).to_owned();
-            self.findings.push(Finding { path, offset: None, code, severity, expected, found });
+            let (offset, first_missing) = (None, None);
+            let found = Finding { path, offset, code, severity, expected, found, first_missing };
+            self.findings.push(found);
         }
     }
 

@@ -19,7 +19,8 @@ use crate::py::process::with_progress;
 use crate::py::store::location::Location;
 use crate::py::values::dict;
 
-/// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
+/// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code, first
+/// missing message.
 type Row = (
     &'static str,
     &'static str,
@@ -28,6 +29,7 @@ type Row = (
     Option<String>,
     &'static str,
     Vec<(&'static str, u64)>,
+    Option<u64>,
 );
 
 /// Examines a store; ``mqstore.doctor`` is the public door to this. Never writes.
@@ -41,8 +43,8 @@ type Row = (
 ///     databases: Reader of databases in RocksDB; ``None`` without any.
 ///
 /// Returns:
-///     The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by
-///     code, those of databases last, and the verdict's fields by name.
+///     The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows,
+///     first_missing)``, sorted by code, those of databases last, and the verdict's fields by name.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, progress, settings, option, databases))]
 pub(crate) fn doctor<'py>(
@@ -71,8 +73,12 @@ pub(crate) fn doctor<'py>(
     let fields = dict!(py,
         release: release.name(),
         in_use: in_use,
+        will_start: next_start.obstacles.is_empty(),
         obstacles: next_start.obstacles,
-        lost: (lost.messages, queues.collect::<Vec<_>>(), lost.from_ms, lost.to_ms),
+        lost: lost.messages,
+        lost_queues: queues.collect::<Vec<_>>(),
+        lost_from_ms: lost.from_ms,
+        lost_to_ms: lost.to_ms,
         groups: groups.collect::<Vec<_>>(),
         commands: commands,
         last_resort: last_resort,
@@ -81,9 +87,10 @@ pub(crate) fn doctor<'py>(
 }
 
 fn row(diagnosis: Diagnosis) -> Row {
-    let Diagnosis { code, severity, evidence, cure, follows } = diagnosis;
+    let Diagnosis { code, severity, evidence, cure, follows, first_missing } = diagnosis;
     let follows = follows.into_iter().map(|(code, count)| (code.name(), count)).collect();
-    (code.name(), severity.name(), code.title(), evidence, cure, code.fix(), follows)
+    let (name, severity) = (code.name(), severity.name());
+    (name, severity, code.title(), evidence, cure, code.fix(), follows, first_missing)
 }
 
 /// Commands for a shell that put ``new`` in the place of ``path``; none for a name not text.

@@ -19,7 +19,7 @@ pub(crate) type FindingRow =
 
 pub(crate) fn finding_row(finding: Finding) -> FindingRow {
     let message = finding.message();
-    let Finding { path, offset, code, severity, expected, found } = finding;
+    let Finding { path, offset, code, severity, expected, found, .. } = finding;
     let path = path.into_os_string();
     (code.name(), severity.name(), path, offset, expected, found, message, code.fix())
 }

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::context::{Context, State};
-use crate::care::finding::{Code, Graded, Severity};
+use crate::care::finding::{Code, Finding, Graded, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
@@ -511,7 +511,8 @@ pub(crate) fn report_missing(
                 "none; the first of these lies at physical offset {}, {why}",
                 missing.position
             );
-            cx.findings.add(Code::QueueMissing.at(severity), &dir, None, expected, found);
+            let (code, first) = (Code::QueueMissing.at(severity), Some(missing.position));
+            cx.findings.insert(Finding::of_missing(code, &dir, first, expected, found));
         } else {
             tail += behind;
             tail_from = tail_from.min(missing.position);
@@ -532,13 +533,16 @@ pub(crate) fn report_missing(
         }
     }
     if tail > 0 {
-        let found = match tail_from {
-            u64::MAX => format!("{tail} messages that are in none"),
-            from => format!("{tail} messages from physical offset {from} on that are in none"),
+        let first = (tail_from != u64::MAX).then_some(tail_from);
+        let found = match first {
+            None => format!("{tail} messages that are in none"),
+            Some(from) => {
+                format!("{tail} messages from physical offset {from} on that are in none")
+            }
         };
         let dir = cx.paths.consume_queue();
         let expected = "every message in its queue";
-        cx.findings.add(Code::QueueTail, &dir, None, expected, found);
+        cx.findings.insert(Finding::of_missing(Code::QueueTail, &dir, first, expected, found));
     }
     Ok(())
 }
