@@ -13,7 +13,7 @@ use pyo3::types::{
 };
 
 use crate::config::StoreConfig;
-use crate::error::{Error, start_of};
+use crate::error::{Error, expected_got, start_of};
 use crate::format::message::host::Host;
 use crate::time::other_unit;
 
@@ -21,13 +21,24 @@ use crate::py::arguments::{shown, type_error, value_error};
 
 /// The path from the root; the working folder may change later.
 pub(super) fn absolute(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
-    let path: PathBuf = path.extract()?;
+    let path = path_of("path", path)?;
     if let Some(path) = path.to_str().and_then(shown_url) {
         let what = "this call does not read URLs; nothing was read or changed: copy the store to a \
                     local folder first, with the tools of the object store";
         return Err(Error::Unsupported { what: what.to_owned(), path }.into());
     }
     Ok(std::path::absolute(&path).map_err(Error::io("find", path))?)
+}
+
+/// The path as it was given; one that no name of a file can be is refused.
+pub(super) fn path_of(field: &str, path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    path.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyUnicodeEncodeError>(path.py()) {
+            return wrong_type(field, "str or os.PathLike", path, error);
+        }
+        let reason = expected_got("a path in the system's encoding", error.value(path.py()));
+        Error::InvalidConfig { field: field.to_owned(), reason }.into()
+    })
 }
 
 /// A URL without what may be a secret in it; `None` for another path.
@@ -155,6 +166,22 @@ fn not_utf8(py: Python<'_>, field: &'static str, error: PyErr) -> PyErr {
     }
 }
 
+/// The text itself; a lone surrogate is refused.
+fn text_of<'a>(field: &'static str, text: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
+    let text = text.cast::<PyString>().map_err(|_| expected(field, "str", text))?;
+    text.to_str().map_err(|error| not_utf8(text.py(), field, error))
+}
+
+macro_rules! texts {
+    ($($name:ident)*) => {
+        $(pub(super) fn $name<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
+            text_of(stringify!($name), value)
+        })*
+    };
+}
+
+texts! { boundary level message_id mode name on_error text to }
+
 macro_rules! arguments {
     ($($name:ident = $take:ident($field:literal $(, $inner:ident)?) -> $type:ty;)*) => {
         $(pub(super) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$type> {
@@ -197,6 +224,7 @@ arguments! {
     store_host = optional("store_host", host) -> Option<Host>;
     tags = optional("tags", utf8) -> Option<PyBackedStr>;
     unique_key = optional("unique_key", utf8) -> Option<PyBackedStr>;
+    assume_timezone = optional("assume_timezone", utf8) -> Option<PyBackedStr>;
     max_messages = most("max_messages") -> usize;
     resume_from = most("resume_from") -> usize;
     max_bytes = optional("max_bytes", most) -> Option<u64>;

@@ -21,6 +21,7 @@ use crate::log::{self, CqUnit, Queue, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
+use crate::py::fields;
 use crate::py::store::location::Location;
 use crate::py::store::message_scan::MessageScan;
 use crate::py::store::reading::{bound, on_damage};
@@ -247,7 +248,11 @@ impl CommitLog {
 
     /// The message whose record begins there; errors as ``Store.get``.
     #[pyo3(signature = (physical_offset, /))]
-    fn get(&self, py: Python<'_>, physical_offset: i64) -> PyResult<StoredMessage> {
+    fn get(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::any_physical_offset)] physical_offset: i64,
+    ) -> PyResult<StoredMessage> {
         Ok(py.detach(|| self.log.get(physical_offset, self.log.end_offset()))?.into())
     }
 
@@ -255,9 +260,9 @@ impl CommitLog {
     #[pyo3(signature = (*, start_physical_offset=None, stop_physical_offset=None, on_error="raise"))]
     fn scan(
         &self,
-        start_physical_offset: Option<i64>,
-        stop_physical_offset: Option<i64>,
-        on_error: &str,
+        #[pyo3(from_py_with = fields::start_physical_offset)] start_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::stop_physical_offset)] stop_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::on_error)] on_error: &str,
     ) -> PyResult<MessageScan> {
         let on_damage = on_damage(on_error)?;
         Ok(self.messages(start_physical_offset, stop_physical_offset, on_damage))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{IntoPyDict, PyBytes, PyList};
 
 use crate::care::broker::{self, Line};
@@ -38,7 +38,7 @@ use crate::store::write::append;
 /// ``String.hashCode`` of a text: over UTF-16 units, 32 bits, signed.
 #[pyfunction]
 #[pyo3(signature = (text, /))]
-pub(crate) fn java_hash(text: &str) -> i32 {
+pub(crate) fn java_hash(#[pyo3(from_py_with = fields::text)] text: &str) -> i32 {
     java::hash_code(text.as_bytes())
 }
 
@@ -47,15 +47,15 @@ pub(crate) fn java_hash(text: &str) -> i32 {
 /// ``IndexFile#indexKeyHashMethod``.
 #[pyfunction]
 #[pyo3(signature = (key, /))]
-pub(crate) fn key_hash(key: &str) -> i32 {
+pub(crate) fn key_hash(#[pyo3(from_py_with = fields::key)] key: PyBackedStr) -> i32 {
     java::key_hash_of(key.as_bytes())
 }
 
 /// The consume queue's code of a tag: its Java hash, 0 for none (``tagsString2tagsCode``).
 #[pyfunction]
 #[pyo3(signature = (tags, /))]
-pub(crate) fn tags_code(tags: Option<&str>) -> i64 {
-    consume_queue::tags_code(tags.map(str::as_bytes))
+pub(crate) fn tags_code(#[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>) -> i64 {
+    consume_queue::tags_code(tags.as_deref().map(str::as_bytes))
 }
 
 /// Takes a store's message id apart (``MessageDecoder#decodeMessageId``).
@@ -64,7 +64,9 @@ pub(crate) fn tags_code(tags: Option<&str>) -> i64 {
 ///     ValueError: Not 32 or 56 hex digits.
 #[pyfunction]
 #[pyo3(signature = (text, /))]
-pub(crate) fn parse_message_id(text: &str) -> PyResult<MessageId> {
+pub(crate) fn parse_message_id(
+    #[pyo3(from_py_with = fields::text)] text: &str,
+) -> PyResult<MessageId> {
     host::parse_message_id(text)
         .map(MessageId)
         .ok_or_else(|| value_error("text", "a message id of 32 or 56 hex digits", shown(text)))

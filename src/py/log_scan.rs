@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 
 use crate::care::topics;
 use crate::columns::{queue_batches, queue_schema};
@@ -105,13 +106,13 @@ pub(crate) fn scan_log(
     topic_test: Option<Py<PyAny>>,
     queues: Vec<QueuePart>,
     only_these_queues: bool,
-    tags: Option<&str>,
+    #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
     keys: Option<&Bound<'_, PyAny>>,
     delivered_only: bool,
     business_only: bool,
     begin_ms: Option<i64>,
     end_ms: Option<i64>,
-    on_error: &str,
+    #[pyo3(from_py_with = fields::on_error)] on_error: &str,
     verify_crc: bool,
     decompress: bool,
     fail_on_data_loss: bool,
@@ -121,7 +122,7 @@ pub(crate) fn scan_log(
 ) -> PyResult<ArrowScan> {
     let columns = named_columns(columns)?;
     let limits = limits(batch_rows, batch_bytes)?;
-    let mut filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+    let mut filter = scan_filter(topics, tags.as_deref(), begin_ms, end_ms)?;
     // A test needs the interpreter, which a thread waiting for the makers may hold.
     let threads = if topic_test.is_some() { Some(1) } else { threads };
     let mut more = MoreConditions::default();

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 use pyo3_arrow::{PyRecordBatch, PySchema};
@@ -472,13 +473,13 @@ impl Store {
         columns: Option<&Bound<'_, PyAny>>,
         batch_rows: usize,
         batch_bytes: usize,
-        start_physical_offset: Option<i64>,
-        stop_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::start_physical_offset)] start_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::stop_physical_offset)] stop_physical_offset: Option<i64>,
         topics: Option<&Bound<'_, PyAny>>,
-        tags: Option<&str>,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
         #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
-        on_error: &str,
+        #[pyo3(from_py_with = fields::on_error)] on_error: &str,
         verify_crc: bool,
         decompress: bool,
         others: Option<&Bound<'_, PyDict>>,
@@ -486,7 +487,7 @@ impl Store {
         fields::no_others("Store.scan_arrow", others)?;
         let mut columns = named_columns(columns)?;
         let limits = limits(batch_rows, batch_bytes)?;
-        let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+        let filter = scan_filter(topics, tags.as_deref(), begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;
         if on_damage == OnDamage::Report && !columns.contains(&Column::Error) {
             // A row of damage must not pass for a message.

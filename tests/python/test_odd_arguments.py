@@ -83,6 +83,48 @@ def test_a_topic_that_is_no_text_is_refused_everywhere(store: mqstore.Store) -> 
         store.query("T", SURROGATE)
 
 
+def test_a_text_that_utf8_cannot_hold_names_its_argument(store: mqstore.Store) -> None:
+    group = store.group("g")
+    for field, call in (
+        ("name", lambda: store.group(SURROGATE)),
+        ("topic", lambda: group.poll(SURROGATE)),
+        ("tags", lambda: group.poll("T", tags=SURROGATE)),
+        ("topic", lambda: group.seek(SURROGATE, 0, 0)),
+        ("topic", lambda: group.messages(SURROGATE)),
+        ("topic", lambda: store.queues(SURROGATE)),
+        ("topic", lambda: len(store.topic(SURROGATE))),
+        ("tags", lambda: store.topic("T").latest(tags=SURROGATE)),
+        ("tags", lambda: store.read("T", 0, 0, tags=SURROGATE)),
+        ("tags", lambda: store.scan(tags=SURROGATE)),
+        ("tags", lambda: store.scan_arrow(tags=SURROGATE)),
+        ("on_error", lambda: store.scan(on_error=SURROGATE)),
+        ("boundary", lambda: store.offset_at("T", 0, 0, boundary=SURROGATE)),
+        ("message_id", lambda: store.get_by_id(SURROGATE)),
+        ("text", lambda: mqstore.java_hash(SURROGATE)),
+        ("key", lambda: mqstore.key_hash(SURROGATE)),
+        ("tags", lambda: mqstore.tags_code(SURROGATE)),
+        ("text", lambda: mqstore.parse_message_id(SURROGATE)),
+    ):
+        with pytest.raises(mqstore.InvalidMessageError, match=f"^{field}: expected") as caught:
+            call()
+        assert caught.value.field == field
+
+
+def test_a_path_that_the_system_cannot_name_is_refused() -> None:
+    for call in (
+        mqstore.inventory,
+        mqstore.lock_state,
+        mqstore.IndexFile,
+        mqstore.CommitLog,
+        mqstore.ConsumeQueue,
+        mqstore.read_config_json,
+    ):
+        with pytest.raises(mqstore.ConfigError, match="path: expected a path in the system's"):
+            call(SURROGATE)
+        with pytest.raises(TypeError, match=r"path: expected str or os\.PathLike, got int"):
+            call(5)
+
+
 def test_a_place_beyond_all_numbers_is_out_of_range(store: mqstore.Store) -> None:
     for place in (2**63, HUGE, -1, -HUGE):
         with pytest.raises(mqstore.OffsetOutOfRangeError):

@@ -119,7 +119,7 @@ type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, 
 pub(crate) fn next_start(
     py: Python<'_>,
     path: Location,
-    to: &str,
+    #[pyo3(from_py_with = fields::to)] to: &str,
     settings: StoreConfig,
 ) -> PyResult<Forecast> {
     let release = Release::from_str(to).unwrap_or(Release::V5_3);

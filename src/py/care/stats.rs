@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{IntoPyDict, PyDict, PyList};
 
 use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
@@ -52,15 +53,15 @@ pub(crate) fn stats<'py>(
     path: Location,
     by: Vec<String>,
     topics: Option<&Bound<'py, PyAny>>,
-    tags: Option<&str>,
+    #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
     #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
     #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
-    on_error: &str,
+    #[pyo3(from_py_with = fields::on_error)] on_error: &str,
     progress: Option<Py<PyAny>>,
     settings: StoreConfig,
 ) -> PyResult<Counted<'py>> {
     let options = StatsOptions {
-        filter: scan_filter(topics, tags, begin_ms, end_ms)?,
+        filter: scan_filter(topics, tags.as_deref(), begin_ms, end_ms)?,
         on_damage: match on_damage(on_error)? {
             OnDamage::Report => Err(not_one_of("on_error", "raise, skip", on_error))?,
             fail_or_skip => fail_or_skip,

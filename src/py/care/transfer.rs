@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::care::transfer::copy::{self, Redaction, Replacement};
@@ -211,7 +212,7 @@ pub(crate) fn copy_store<'py>(
     path: Location,
     #[pyo3(from_py_with = fields::absolute)] out: PathBuf,
     topics: Option<&Bound<'py, PyAny>>,
-    tags: Option<&str>,
+    #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
     keys: Option<Vec<String>>,
     #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
     #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
@@ -221,7 +222,7 @@ pub(crate) fn copy_store<'py>(
     progress: Option<Py<PyAny>>,
     settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let mut filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+    let mut filter = scan_filter(topics, tags.as_deref(), begin_ms, end_ms)?;
     filter.more = keys.map(|keys| {
         let mut more = MoreConditions::default();
         more.keys = Some(keys.into_iter().map(|key| key.into_bytes().into()).collect());

@@ -39,7 +39,7 @@ use crate::py::values::dict;
 pub(crate) fn verify<'py>(
     py: Python<'py>,
     path: Location,
-    level: &str,
+    #[pyo3(from_py_with = fields::level)] level: &str,
     threads: Option<i64>,
     progress: Option<Py<PyAny>>,
     settings: StoreConfig,

@@ -223,7 +223,7 @@ impl IndexFile {
     fn __new__(
         py: Python<'_>,
         path: Location,
-        mode: &str,
+        #[pyo3(from_py_with = fields::mode)] mode: &str,
         #[pyo3(from_py_with = fields::saturated)] slots: i64,
         #[pyo3(from_py_with = fields::saturated)] entries: i64,
     ) -> PyResult<Self> {

@@ -6,6 +6,7 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ArrowError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyDict;
 use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::error::PyArrowError;
@@ -64,10 +65,11 @@ impl Store {
         data: &Bound<'_, PyAny>,
         atomic: bool,
         #[pyo3(from_py_with = fields::resume_from)] resume_from: usize,
-        assume_timezone: Option<&str>,
+        #[pyo3(from_py_with = fields::assume_timezone)] assume_timezone: Option<PyBackedStr>,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<AppendSummary> {
         fields::no_others("Store.append_arrow", others)?;
+        let assume_timezone = assume_timezone.as_deref();
         fields::zone(assume_timezone)?;
         let store = self.writing()?;
         let mut reader = reader_of(data)?;

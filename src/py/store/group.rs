@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use crate::error::Result;
@@ -41,7 +42,7 @@ impl Store {
     fn _group_places(
         &self,
         py: Python<'_>,
-        name: &str,
+        #[pyo3(from_py_with = fields::name)] name: &str,
         #[pyo3(from_py_with = fields::group_begin)] begin_ms: Option<i64>,
         from_end: bool,
     ) -> PyResult<GroupPlaces> {
@@ -103,13 +104,22 @@ impl GroupPlaces {
     }
 
     /// Numbers of a topic's queues, ascending.
-    fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<i32>> {
-        self.with_group(py, |group| group.queues(topic))
+    fn queues(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+    ) -> PyResult<Vec<i32>> {
+        self.with_group(py, |group| group.queues(&topic))
     }
 
     /// Takes a queue for this handle alone; its place, or ``None`` while another has it.
-    fn take(&self, py: Python<'_>, topic: &str, queue_id: i32) -> PyResult<Option<i64>> {
-        self.with_group(py, |group| group.take(topic, queue_id))
+    fn take(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        queue_id: i32,
+    ) -> PyResult<Option<i64>> {
+        self.with_group(py, |group| group.take(&topic, queue_id))
     }
 
     /// Whether places wait for a commit.
@@ -119,8 +129,12 @@ impl GroupPlaces {
     }
 
     /// Lets other processes take a queue; whether acknowledgements of it wait for a commit.
-    fn release(&self, topic: &str, queue_id: i32) -> bool {
-        self.group.release(topic, queue_id)
+    fn release(
+        &self,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        queue_id: i32,
+    ) -> bool {
+        self.group.release(&topic, queue_id)
     }
 
     /// Writes acknowledged messages, so that a kill does not lose them.
@@ -129,11 +143,11 @@ impl GroupPlaces {
     fn ack(
         &self,
         py: Python<'_>,
-        topic: &str,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         queue_id: i32,
         acks: Vec<(i64, i64, i64)>,
     ) -> PyResult<()> {
-        self.with_group(py, |group| group.ack(topic, queue_id, &acks))
+        self.with_group(py, |group| group.ack(&topic, queue_id, &acks))
     }
 
     /// Reads messages from a place on: they, the span of each, the place behind all, and a loss.
@@ -142,23 +156,29 @@ impl GroupPlaces {
     fn read<'py>(
         &self,
         py: Python<'py>,
-        topic: &str,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         queue_id: i32,
         place: i64,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
-        tags: Option<&str>,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
     ) -> PyResult<Read<'py>> {
-        let filter = filter_of(tags);
-        let (found, next, lost) =
-            self.with_group(py, |group| group.read(topic, queue_id, place, max_messages, &filter))?;
+        let filter = filter_of(tags.as_deref());
+        let (found, next, lost) = self
+            .with_group(py, |group| group.read(&topic, queue_id, place, max_messages, &filter))?;
         let (records, spans) =
             found.into_iter().map(|found| (found.record, (found.after, found.end))).unzip();
         Ok((messages(py, records)?, spans, next, lost))
     }
 
     /// Sets the group's place in one queue.
-    fn seek(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<()> {
-        self.with_group(py, |group| group.seek(topic, queue_id, queue_offset))
+    fn seek(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        queue_offset: i64,
+    ) -> PyResult<()> {
+        self.with_group(py, |group| group.seek(&topic, queue_id, queue_offset))
     }
 
     /// Moves the group to its first message in flight; ``ranges`` behind it are done.
@@ -167,13 +187,13 @@ impl GroupPlaces {
     fn advance(
         &self,
         py: Python<'_>,
-        topic: &str,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         queue_id: i32,
         place: i64,
         ranges: Vec<(i64, i64)>,
         end: i64,
     ) -> PyResult<()> {
-        self.with_group(py, |group| group.advance(topic, queue_id, place, ranges, end))
+        self.with_group(py, |group| group.advance(&topic, queue_id, place, ranges, end))
     }
 
     /// Fails if another store lies at the path by now.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyGenericAlias, PyType};
 
 use crate::error::Result;
@@ -227,15 +228,15 @@ impl Store {
         #[pyo3(from_py_with = fields::start_physical_offset)] start_physical_offset: Option<i64>,
         #[pyo3(from_py_with = fields::stop_physical_offset)] stop_physical_offset: Option<i64>,
         topics: Option<&Bound<'_, PyAny>>,
-        tags: Option<&str>,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
         #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
-        on_error: &str,
+        #[pyo3(from_py_with = fields::on_error)] on_error: &str,
         decompress: bool,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<MessageScan> {
         fields::no_others("Store.scan", others)?;
-        let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+        let filter = scan_filter(topics, tags.as_deref(), begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;
         let store = self.open_store()?;
         name_missing(&store, &filter, on_damage)?;

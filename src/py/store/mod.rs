@@ -217,7 +217,7 @@ impl Store {
     fn new(
         py: Python<'_>,
         path: &Bound<'_, PyAny>,
-        mode: &str,
+        #[pyo3(from_py_with = fields::mode)] mode: &str,
         settings: &Bound<'_, PyAny>,
         aside: Option<PathBuf>,
         other_index: Option<Py<PyAny>>,
@@ -231,7 +231,7 @@ impl Store {
         let given = PyDict::new(py);
         given.update(settings.cast()?)?;
         let config = fields::config_of(&given)?;
-        let given_path: PathBuf = path.extract()?;
+        let given_path = fields::path_of("path", path)?;
         if given_path.as_os_str().is_empty() {
             let reason = "the path is empty".to_owned();
             return Err(Error::NotAStore { path: given_path, reason }.into());

@@ -205,7 +205,11 @@ impl Store {
     ///     MessageNotFoundError: No message of this store has the id as either.
     ///     CorruptionError: The record is there, and damaged.
     #[pyo3(signature = (message_id, /))]
-    fn get_by_id(&self, py: Python<'_>, message_id: &str) -> PyResult<StoredMessage> {
+    fn get_by_id(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::message_id)] message_id: &str,
+    ) -> PyResult<StoredMessage> {
         let store = self.reading()?;
         Ok(py.detach(|| store.get_by_any_id(message_id))?.into())
     }
@@ -253,12 +257,12 @@ impl Store {
         #[pyo3(from_py_with = fields::queue_offset)] queue_offset: i64,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         #[pyo3(from_py_with = fields::max_bytes)] max_bytes: Option<u64>,
-        tags: Option<&str>,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ReadResult> {
         fields::no_others("Store.read", others)?;
         let store = self.reading()?;
-        let filter = filter_of(tags);
+        let filter = filter_of(tags.as_deref());
         let signals = Signals::new();
         let halt = signals.halt();
         let answer = py.detach(|| {
@@ -302,7 +306,7 @@ impl Store {
         #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
         #[pyo3(from_py_with = fields::timestamp_ms)] timestamp_ms: i64,
-        boundary: &str,
+        #[pyo3(from_py_with = fields::boundary)] boundary: &str,
     ) -> PyResult<i64> {
         let boundary = match boundary {
             "lower" => Boundary::Lower,
@@ -410,14 +414,18 @@ impl Store {
 
     /// The queues of one topic or of all, sorted by topic and number.
     #[pyo3(signature = (topic=None))]
-    fn queues(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<Vec<QueueInfo>> {
+    fn queues(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic_if_given)] topic: Option<PyBackedStr>,
+    ) -> PyResult<Vec<QueueInfo>> {
         let store = self.reading()?;
         Ok(py.detach(|| {
             if topic.is_none() {
                 store.read_ends()?;
             }
             let names = store.queue_names()?;
-            let wanted = |name: &[u8]| topic.is_none_or(|topic| topic.as_bytes() == name);
+            let wanted = |name: &[u8]| topic.as_ref().is_none_or(|topic| topic.as_bytes() == name);
             names
                 .iter()
                 .filter(|(name, _)| wanted(name))
