@@ -20,6 +20,14 @@ TINY: dict[str, Any] = {
 }
 """10 queue entries and 49 index entries in a file."""
 
+SMALL: dict[str, Any] = {
+    "mapped_file_size_commit_log": 65_536,
+    "mapped_file_size_consume_queue": 2_000,
+    "max_hash_slot_num": 500,
+    "max_index_num": 2_000,
+}
+"""Files that a test reads whole: an index file of the default size has 420 MB."""
+
 
 def message(topic: str = "T", size: int = 0, **fields: Any) -> mqstore.Message:
     """A message whose record has ``size`` bytes, where given, else an empty body."""

@@ -10,11 +10,11 @@ import pytest
 
 import mqstore
 from helpers.damaged_stores import epoch_lines
+from helpers.stores import SMALL
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SIZES = {"mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
 KEPT, TAIL = 300, 40
 
 
@@ -26,7 +26,7 @@ def confirm(root: Path, offset: int) -> None:
 
 
 def append(root: Path, mode: str, count: int, what: str) -> None:
-    with mqstore.open(root, mode, config=SIZES) as store:
+    with mqstore.open(root, mode, config=SMALL) as store:
         store.append_many((f"t{n % 3}", bytes(100), None, None, f"{what}{n}") for n in range(count))
 
 

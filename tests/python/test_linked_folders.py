@@ -12,12 +12,12 @@ import pytest
 
 import mqstore
 from helpers.curing import run
+from helpers.stores import SMALL
 from helpers.users import GID, UID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CONFIG = {"mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
 LINKED = ("commitlog", "consumequeue", "index", "config")
 
 
@@ -33,7 +33,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     root = tmp_path / "store"
-    with mqstore.open(root, "a", config=CONFIG) as opened:
+    with mqstore.open(root, "a", config=SMALL) as opened:
         for number in range(300):
             opened.append(f"t{number % 3}", bytes(100), keys=f"k{number}")
         group = opened.group("g")

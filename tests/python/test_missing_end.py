@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import mqstore
+from helpers.stores import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-SMALL = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 2_000}
 
 
 def following(path: Path) -> Path:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import mqstore
+from helpers.stores import SMALL
 from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SMALL = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 2_000}
 FILE = 65_536
 
 

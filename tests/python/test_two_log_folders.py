@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 import mqstore
+from helpers.stores import SMALL
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SIZES = {"mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
 MESSAGES = 1500
 
 
 def two_folders(tmp_path: Path) -> tuple[Path, dict[str, object], list[Path]]:
     store = tmp_path / "store"
-    config = {**SIZES, "store_path_commit_log": "a,b"}
+    config = {**SMALL, "store_path_commit_log": "a,b"}
     with mqstore.open(store, "a", config=config) as opened:
         for number in range(MESSAGES):
             opened.append("t", bytes(100), keys=f"k{number}")

@@ -12,17 +12,16 @@ import pytest
 
 import mqstore
 from helpers.curing import run
+from helpers.stores import SMALL
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SIZES = {"mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     root = tmp_path / "store"
-    with mqstore.open(root, "a", config=SIZES) as opened:
+    with mqstore.open(root, "a", config=SMALL) as opened:
         opened.append_many(("t", bytes(100), None, None, f"k{n}") for n in range(1000))
     return root
 
@@ -72,7 +71,7 @@ def test_a_folder_that_is_no_store_is_named_for_what_it_seems_to_be(
 
 def broker_store(root: Path, count: int, *, size: int = 100, topic: str = "t") -> Path:
     """A store without what only a writer of mqstore leaves."""
-    with mqstore.open(root, "a", config=SIZES) as opened:
+    with mqstore.open(root, "a", config=SMALL) as opened:
         opened.append_many(
             (f"{topic}{n % 3}", bytes(size), None, None, f"{n}") for n in range(count)
         )
