@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 OURS = {**SETTINGS, "delivery": True}
 SEED = int(os.environ.get("MQSTORE_SEED", "29"))
-KILLS = int(os.environ.get("MQSTORE_GROUP_KILLS", "50"))
+KILLS = int(os.environ.get("MQSTORE_GROUP_KILLS", "15"))
 
 
 def delay_offsets(root: Path) -> dict[str, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-KILLS = int(os.environ.get("MQSTORE_REPLAY_KILLS", "10"))
+KILLS = int(os.environ.get("MQSTORE_REPLAY_KILLS", "4"))
 SEED = int(os.environ.get("MQSTORE_SEED", "1"))
 SUPPLY = 1_000
 WINDOW = window_of(32)

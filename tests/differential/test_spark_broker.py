@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from helpers.java import RocketMQ
 
-KILLS = int(os.environ.get("MQSTORE_BROKER_KILLS", "5"))
+KILLS = int(os.environ.get("MQSTORE_BROKER_KILLS", "3"))
 SEED = int(os.environ.get("MQSTORE_SEED", "20261125"))
 FILE = 65536
 SETTINGS = {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SMALL = {"mapped_file_size_commit_log": 4096, "max_hash_slot_num": 50, "max_index_num": 200}
 FAMILIES = ("default", "offset")
 INDEX = ("default", "timer", "trans")
-KILLS = int(os.environ.get("MQSTORE_CONVERT_KILLS", "6"))
+KILLS = int(os.environ.get("MQSTORE_CONVERT_KILLS", "3"))
 SEED = int(os.environ.get("MQSTORE_SEED", "20261123"))
 
 Row = tuple[str, bytes, bytes]

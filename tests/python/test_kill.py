@@ -16,7 +16,7 @@ import mqstore
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS = int(os.environ.get("MQSTORE_KILLS", "25"))
+KILLS = int(os.environ.get("MQSTORE_KILLS", "10"))
 SEED = int(os.environ.get("MQSTORE_SEED", "20261121"))
 
 SETTINGS = {

@@ -26,7 +26,7 @@ SLOW: dict[str, Any] = {**TINY, "delivery": True, "message_delay_level": "1h 2h 
 HOUR_MS = 3_600_000
 FAR_MS = 2**42
 SEED = int(os.environ.get("MQSTORE_SEED", "23"))
-KILLS = int(os.environ.get("MQSTORE_CONSUMER_KILLS", "50"))
+KILLS = int(os.environ.get("MQSTORE_CONSUMER_KILLS", "15"))
 
 
 @pytest.fixture

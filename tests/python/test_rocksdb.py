@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SMALL = {"mapped_file_size_commit_log": 4096, "max_hash_slot_num": 50, "max_index_num": 200}
 FAMILIES = ("default", "offset")
-STORES = int(os.environ.get("MQSTORE_ROCKSDB_STORES", "1000"))
+STORES = int(os.environ.get("MQSTORE_ROCKSDB_STORES", "200"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
 //! The fuzz targets, fed with real bytes that were damaged: some ten seconds each on every run.
-//! `MQSTORE_FUZZ` says how many inputs the slower ones get, 20,000 where it is not given. `make fuzz`
+//! `MQSTORE_FUZZ` says how many inputs the slower ones get, 5,000 where it is not given. `make fuzz`
 //! lets a coverage-guided fuzzer go on from there.
 
 #[path = "../../fuzz/targets.rs"]
@@ -56,7 +56,7 @@ fn damaged(bytes: &[u8], random: &mut TestRng) -> Vec<u8> {
 
 /// How many inputs a target gets: each about as long as the others, a whole store being the slowest.
 fn inputs(name: &str) -> u64 {
-    let base = std::env::var("MQSTORE_FUZZ").map_or(20_000, |text| text.parse::<u64>().unwrap());
+    let base = std::env::var("MQSTORE_FUZZ").map_or(5_000, |text| text.parse::<u64>().unwrap());
     match name {
         "directory" => base.div_ceil(12),
         "index" => base,
