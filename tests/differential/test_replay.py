@@ -18,7 +18,7 @@ import pytest
 
 import mqstore
 from helpers.clusters import QUICK_JAVA, Cluster, running_cluster
-from helpers.java import RocketMQ
+from helpers.java import QUICK, RocketMQ
 from helpers.running import children, command_line, environment
 from mqstore.cli import main
 from mqstore.replaying.report import write_failures
@@ -430,7 +430,7 @@ def test_ctrl_c_ends_between_messages(cluster: Cluster, tmp_path: Path) -> None:
 def test_keys_and_tls_stay_out_of_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = source(tmp_path, 20)
     rocketmq = RocketMQ(
-        tmp_path / "process", options=("-Dtls.server.mode=enforcing", "-Dtls.enable=true")
+        tmp_path / "process", options=(*QUICK, "-Dtls.server.mode=enforcing", "-Dtls.enable=true")
     )
     auth = {
         "authenticationEnabled": "true",
