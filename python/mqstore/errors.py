@@ -309,7 +309,7 @@ class UnsupportedError(StoreError, NotImplementedError):
 
 
 # The types of arguments, and the names that have them in the whole package.
-_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+_TYPES: dict[str, tuple[Any, str]] = {
     "path": ((str, os.PathLike), "str or os.PathLike"),
     "text": (str, "str"),
     "texts": (Iterable, "str or a sequence of str"),
