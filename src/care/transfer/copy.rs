@@ -10,13 +10,13 @@ use super::new_store::topic_table;
 use super::{NumberRule, Plan, Transfer, config_files};
 use crate::care::topics::is_deleted;
 use crate::config::StoreConfig;
-use crate::error::{Error, FormatError, Result};
+use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{Os, Storage};
 use crate::format::message::properties::{self, names};
 use crate::format::message::{MessageView, Record, sys_flag};
 use crate::format::queue::batch::{self, BatchItem};
 use crate::format::{body, crc};
-use crate::log::read::scanner::{Flow, Item, Resync};
+use crate::log::read::scanner::{Flow, Item, Resync, Stop};
 use crate::store::MessageStore;
 use crate::store::folder::paths::StorePaths;
 use crate::store::progress::{Progress, report_progress};
@@ -159,19 +159,25 @@ fn each_record(
     let total = store.end_offset().saturating_sub(begin);
     let mut reported = 0;
     let mut scanner = store.scanner(begin);
-    scanner.each(store.log(), u64::MAX, Resync::InFile, |range, item| {
+    let stop = scanner.each(store.log(), u64::MAX, Resync::Never, |range, item| {
         let done = range.start.saturating_sub(begin);
         if done >= reported {
             reported = done + REPORT_EVERY;
             report_progress(progress, (done, total), "copy", path)?;
         }
-        match item {
-            Item::Record(view, _) => take(range.start, view)?,
-            Item::Blank => {}
-            Item::Damage(damage) => return Err(Error::Corrupt(Box::new(damage.corruption))),
+        if let Item::Record(view, _) = item {
+            take(range.start, view)?;
         }
         Ok(Flow::Continue)
     })?;
+    match stop {
+        None | Some(Stop::End) => {}
+        Some(Stop::Empty) => {
+            let at = scanner.position();
+            return Err(Error::corrupt(path, at, CorruptionKind::Size, "a record", "zeros"));
+        }
+        Some(Stop::Damage(corruption)) => return Err(Error::Corrupt(Box::new(corruption))),
+    }
     let _ = progress(total, total);
     Ok(())
 }
