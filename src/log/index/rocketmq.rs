@@ -1,12 +1,14 @@
 //! RocketMQ's own answer to a key query, which trusts every entry
 //! (`org.apache.rocketmq.store.index.IndexService#queryOffset`, `IndexFile#selectPhyOffset`).
 
+use std::sync::Arc;
+
 use super::chain::Trust;
 use super::check::header_fault;
 use super::file::{IndexFile, IndexPut, with_reader};
 use super::query::collect;
 use super::reader::Head;
-use super::run::IndexRun;
+use super::run::{IndexRun, IndexRunFile};
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::index::{IndexEntry, IndexHeader, seconds_since};
 use crate::format::java::key_hash;
@@ -109,7 +111,8 @@ impl IndexRun {
         let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
         let (listing, mut answer) = (self.listing(), IndexAnswer::default());
         let newest = collect(self.newest(&listing), &mut answer.findings)?.flatten();
-        let (mut more, header) = self.search_file(newest, waiting, &wanted, &mut answer)?;
+        let (mut more, header) =
+            self.search_file(newest, (waiting, &listing.files), &wanted, &mut answer)?;
         answer.last_update_timestamp_ms = header.end_timestamp_ms;
         answer.last_update_physical_offset = header.end_physical_offset;
         for listed in listing.files.iter().rev().skip(1) {
@@ -117,7 +120,7 @@ impl IndexRun {
                 break;
             }
             let file = collect(self.open_if_there(listed), &mut answer.findings)?.flatten();
-            (more, _) = self.search_file(file.as_deref(), &[], &wanted, &mut answer)?;
+            (more, _) = self.search_file(file.as_deref(), (&[], &[]), &wanted, &mut answer)?;
         }
         Ok(answer)
     }
@@ -127,7 +130,7 @@ impl IndexRun {
     fn search_file(
         &self,
         file: Option<&IndexFile>,
-        waiting: &[IndexPut],
+        (waiting, files): (&[IndexPut], &[Arc<IndexRunFile>]),
         wanted: &Wanted,
         answer: &mut IndexAnswer,
     ) -> Result<(bool, IndexHeader)> {
@@ -140,7 +143,7 @@ impl IndexRun {
                 (read, head) = (Some(file), of_file);
             }
         }
-        let newer = self.as_if_put(waiting, slot, &mut head)?;
+        let newer = self.as_if_put(waiting, files, slot, &mut head)?;
         let header = head.header;
         let fault = header_fault(&header, true);
         let is_asked = fault.is_some() || is_time_matched(&header, wanted.begin_ms, wanted.end_ms);
@@ -172,6 +175,7 @@ impl IndexRun {
     fn as_if_put(
         &self,
         waiting: &[IndexPut],
+        files: &[Arc<IndexRunFile>],
         slot: u32,
         head: &mut Head,
     ) -> Result<Vec<(u32, IndexEntry)>> {
@@ -183,7 +187,7 @@ impl IndexRun {
         let known = waiting.partition_point(|put| put.physical_offset < header.end_physical_offset);
         // The first message may have some of its keys in the files already.
         let put = match waiting.get(known) {
-            Some(first) => self.keys_put_below(Some(*count), first.physical_offset),
+            Some(first) => self.keys_put_below(files, Some(*count), first.physical_offset),
             None => Ok(0),
         };
         let put = collect(put, &mut Vec::new())?.unwrap_or(0);

@@ -320,17 +320,18 @@ impl IndexRun {
     /// How many of the newest entries are for the record at `physical_offset`; they may lie in more
     /// than one file.
     pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
-        self.keys_put_below(None, physical_offset)
+        self.keys_put_below(&self.files(), None, physical_offset)
     }
 
     /// [`IndexRun::keys_put`] before entry `count` of the newest file.
     pub(crate) fn keys_put_below(
         &self,
+        files: &[Arc<IndexRunFile>],
         mut count: Option<u32>,
         physical_offset: i64,
     ) -> Result<usize> {
         let mut keys = 0;
-        for file in self.files().iter().rev() {
+        for file in files.iter().rev() {
             let open = self.open(file)?;
             let count = count.take().map_or_else(|| open.head().map(|head| head.count), Ok)?;
             let mut number = count.saturating_sub(1);
