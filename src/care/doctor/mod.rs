@@ -287,6 +287,12 @@ impl Examined<'_> {
         for finding in &report.findings {
             self.take(finding, &deleted, database.is_some());
         }
+        // The first may be among the findings beyond the limit.
+        if report.found.values().sum::<u64>() > report.findings.len() as u64
+            && let Some(state) = self.diagnoses.get_mut(&Code::DocUndispatched)
+        {
+            state.found.first_missing = None;
+        }
         if let Some(database) = database {
             let evidence = format!("a RocksDB database in {database}, and no files of queues");
             self.state(Code::DocRocksDb).report(evidence);
@@ -432,8 +438,10 @@ impl Examined<'_> {
             _ => {}
         }
         state.topics.extend(topic);
-        let first = &mut state.found.first_missing;
-        *first = [*first, finding.first_missing].into_iter().flatten().min();
+        let known = state.found.first_missing.zip(finding.first_missing);
+        let is_first = state.found.evidence.is_empty();
+        state.found.first_missing =
+            if is_first { finding.first_missing } else { known.map(|(a, b)| a.min(b)) };
         state.add(severity, format!("{}: {}{otherwise}", finding.code, finding.message()));
     }
 

@@ -474,7 +474,8 @@ pub(crate) fn report_missing(
     trusted_ms: i64,
     grew: bool,
 ) -> Result<()> {
-    let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
+    let elsewhere = queues.missing_elsewhere.load(Ordering::Relaxed);
+    let (mut tail, mut tail_from) = (elsewhere, u64::MAX);
     let mut all: Vec<_> = queues.missing.lock().drain().collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));
     for ((topic, id), missing) in all {
@@ -533,12 +534,10 @@ pub(crate) fn report_missing(
         }
     }
     if tail > 0 {
-        let first = (tail_from != u64::MAX).then_some(tail_from);
-        let found = match first {
-            None => format!("{tail} messages that are in none"),
-            Some(from) => {
-                format!("{tail} messages from physical offset {from} on that are in none")
-            }
+        let first = (elsewhere == 0).then_some(tail_from);
+        let found = match tail_from {
+            u64::MAX => format!("{tail} messages that are in none"),
+            from => format!("{tail} messages from physical offset {from} on that are in none"),
         };
         let dir = cx.paths.consume_queue();
         let expected = "every message in its queue";
