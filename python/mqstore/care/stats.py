@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
 
 from mqstore import _native
-from mqstore.errors import checked, expect
+from mqstore.errors import checked
 from mqstore.store import connect, settings_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -146,7 +145,6 @@ def stats(
         >>> [(row["topic"], row["messages"]) for row in mqstore.stats(folder, by=["topic"])]
         [('orders', 3)]
     """
-    expect("by", by, Iterable, "str or a sequence of str")
     groupings = (by,) if isinstance(by, str) else tuple(by)
     scan, rows, others, skipped, deleted, stand_ins = _native.stats(
         connect(path, storage_options),
