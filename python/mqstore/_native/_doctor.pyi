@@ -54,8 +54,8 @@ def doctor(
         databases: Reader of databases in RocksDB; ``None`` without any.
 
     Returns:
-        The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by
-        code, those of databases last, and the verdict's fields by name.
+        The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows,
+        first_missing)``, sorted by code, those of databases last, and the verdict's fields by name.
     """
 
 def _swap_commands(path: _Path, new: _Path, /) -> list[str]:
