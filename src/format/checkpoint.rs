@@ -1,15 +1,6 @@
 //! The checkpoint: up to which store times everything is known to be on disk
 //! (`org.apache.rocketmq.store.StoreCheckpoint`).
 //!
-//! | at | type | field | set to |
-//! |---|---|---|---|
-//! | 0 | i64 | physicMsgTimestamp | store time of the newest record that was flushed |
-//! | 8 | i64 | logicsMsgTimestamp | store time of the last queue entry that was written |
-//! | 16 | i64 | indexMsgTimestamp | end of the last full index file that was flushed |
-//! | 24 | i64 | masterFlushedOffset | of replication |
-//! | 32 | i64 | confirmPhyOffset | start of the last valid record that recovery found |
-//! | 40 | i64 | logicsPhysicalOffset | start of the last record whose queue entries are flushed; from 5.5 on |
-//!
 //! The file has 4096 bytes; the rest is zero. The times are those of messages, not of flushes.
 
 use super::bytes::layout;
@@ -29,9 +20,13 @@ layout! {
     pub struct CheckpointFields: FIELDS_LEN {
         /// Store time of the newest record that was flushed, Unix milliseconds.
         0 => physic_msg_timestamp_ms: i64,
+        /// Store time of the last queue entry that was written.
         8 => logics_msg_timestamp_ms: i64,
+        /// End of the last full index file that was flushed.
         16 => index_msg_timestamp_ms: i64,
+        /// Of replication.
         24 => master_flushed_offset: i64,
+        /// Start of the last valid record that recovery found.
         32 => confirm_physical_offset: i64,
         /// Physical offset of the last record whose queue entries are known to be flushed; 0 if
         /// unknown. RocketMQ 5.3 and 5.4 leave it unchanged.

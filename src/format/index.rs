@@ -1,23 +1,7 @@
 //! The index file: header, hash slots, entries (`org.apache.rocketmq.store.index.IndexFile`).
 //!
-//! | header at | type | field | meaning (`IndexHeader`) |
-//! |---|---|---|---|
-//! | 0 | i64 | beginTimestamp | store time of the first indexed message |
-//! | 8 | i64 | endTimestamp | store time of the last |
-//! | 16 | i64 | beginPhyOffset | physical offset of the first |
-//! | 24 | i64 | endPhyOffset | physical offset of the last, its start |
-//! | 32 | i32 | hashSlotCount | slots in use |
-//! | 36 | i32 | indexCount | number of the next entry; the first is 1 |
-//!
-//! Then one i32 for each slot: the number of its newest entry, 0 for none. Then the entries; number
-//! 0 is never used.
-//!
-//! | entry at | type | field | meaning (`IndexFile#putKey`) |
-//! |---|---|---|---|
-//! | 0 | i32 | key hash | never negative |
-//! | 4 | i64 | physical offset | of the record |
-//! | 12 | i32 | seconds | since beginTimestamp |
-//! | 16 | i32 | previous entry | number of the next older one of the slot, 0 for none |
+//! Behind the header lies one i32 for each slot: the number of its newest entry, 0 for none. Then
+//! come the entries; number 0 is never used.
 
 use super::bytes::layout;
 use crate::format::width::{clamp_u64, saturating_i32};
@@ -31,13 +15,17 @@ pub const SLOT_LEN: usize = 4;
 pub const ENTRY_LEN: usize = 20;
 
 layout! {
+    /// The header (`IndexHeader`): store times and physical offsets of the first and the last indexed
+    /// message.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct IndexHeader: HEADER_LEN {
         0 => begin_timestamp_ms: i64,
         8 => end_timestamp_ms: i64,
         16 => begin_physical_offset: i64,
         24 => end_physical_offset: i64,
+        /// Slots in use.
         32 => hash_slot_count: i32,
+        /// Number of the next entry; the first is 1.
         36 => index_count: i32 as one_or_more,
     }
 }
@@ -82,9 +70,10 @@ impl IndexHeader {
 }
 
 layout! {
+    /// An entry (`IndexFile#putKey`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct IndexEntry: ENTRY_LEN {
-        /// [`key_hash`](super::java::key_hash) of topic and key.
+        /// [`key_hash`](super::java::key_hash) of topic and key, never negative.
         0 => key_hash: i32,
         4 => physical_offset: i64,
         /// Store time in seconds since the header's begin.
