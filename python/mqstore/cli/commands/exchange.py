@@ -382,18 +382,16 @@ def lost_messages(source: str, advance: Advance, config: str | None = None) -> R
     A queue whose files cannot be read is left out.
 
     Args:
-        source: The store's root folder; nothing is lost in what has no queues, or behind a URL.
+        source: The store's root folder; nothing is lost in what has no queues.
         advance: Called with how many queues were compared and how many there are.
         config: Path of the ``broker.conf`` that says where the log is.
     """
-    if is_remote(source):
-        return
     try:
         opened = mqstore.open(source, config=config)
     except (mqstore.StoreError, OSError):
         return
     with opened:
-        queues = opened.queues()
+        queues = [] if is_remote(source) else opened.queues()
         paths = log_paths(log_folders(source, config))
         for done, queue in enumerate(queues):
             advance(done, len(queues))
