@@ -1,23 +1,26 @@
-"""The files below a store's root, each with its meaning."""
+"""The files below a store's root, each with its meaning; those of its log also to be read."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import errno
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+import mqstore
 from mqstore._native import ConsumeQueue, IndexFile, _store_name
-from mqstore.errors import CorruptionError, StoreIOError
+from mqstore.errors import StoreIOError
 from mqstore.store import below, is_remote, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
 
-    from mqstore import QueueInfo, Store
+    from mqstore import QueueInfo, Store, StoredMessage
     from mqstore.config import ConfigLike
     from mqstore.files.remote_path import RemotePath
 
@@ -161,6 +164,18 @@ def open_queue(store: Store, queue: QueueInfo) -> ConsumeQueue | None:
     return ConsumeQueue(folder)
 
 
+class Place(Protocol):
+    """Where a record is."""
+
+    @property
+    def physical_offset(self) -> int:
+        """Its beginning."""
+
+    @property
+    def store_size(self) -> int:
+        """Its length."""
+
+
 def log_folders(root: str | os.PathLike[str], config: ConfigLike) -> list[Path]:
     """Returns the folders of a store's log, wherever its settings have them."""
     from mqstore.config import load_config  # 20 ms that others need not spend
@@ -175,3 +190,51 @@ def log_paths(folders: Iterable[Path]) -> dict[int, Path]:
     """Returns the files of a log by the physical offset at which each begins, in order."""
     files = {int(path.name): path for folder in folders for path in numbered(folder, 20)}
     return dict(sorted(files.items()))
+
+
+class LogFiles:
+    """The files of a log, read by physical offset."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        paths = log_paths(folders)
+        self._files = list(paths.values())
+        self._begins = list(paths)
+        self._reading: tuple[int, BinaryIO] | None = None
+        self.begin = self._begins[0] if self._begins else 0
+        self.end = self._begins[-1] + self._files[-1].stat().st_size if self._begins else 0
+
+    def has(self, entry: Place) -> bool:
+        """Whether an entry leads to a whole record of its size."""
+        found = self.record(entry)
+        return found is not None and found.store_size == entry.store_size
+
+    def record(self, entry: Place, *, verify_crc: bool = True) -> StoredMessage | None:
+        """The record that an entry leads to; without `verify_crc` its body may be damaged."""
+        try:
+            message = mqstore.decode(self._read(entry), verify_crc=verify_crc)
+        except (mqstore.StoreError, ValueError):
+            return None
+        return message if message.physical_offset == entry.physical_offset else None
+
+    def _read(self, entry: Place) -> bytes:
+        at = bisect.bisect_right(self._begins, entry.physical_offset) - 1
+        if at < 0 or not 0 < entry.store_size < 2**31 - 1:
+            return b""
+        file = self._file(at)
+        place = entry.physical_offset - self._begins[at]
+        left = os.fstat(file.fileno()).st_size - place
+        return os.pread(file.fileno(), min(entry.store_size, left), place) if left > 0 else b""
+
+    def _file(self, at: int) -> BinaryIO:
+        """The file of that number; the one before is closed, as entries mostly go upward."""
+        if self._reading is not None:
+            if self._reading[0] == at:
+                return self._reading[1]
+            self._reading[1].close()
+        self._reading = at, self._files[at].open("rb")
+        return self._reading[1]
+
+    def close(self) -> None:
+        """Closes the file that was read last."""
+        if self._reading is not None:
+            self._reading[1].close()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from contextlib import suppress
+from contextlib import closing
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,17 +17,16 @@ from mqstore.cli import shared
 from mqstore.cli.messages import note_skipped
 from mqstore.cli.names import refusals
 from mqstore.cli.options import FILE, command, flag, option, read_argument, read_command, several
-from mqstore.cli.output import Column, Output, as_document, columns, note, table_lines
+from mqstore.cli.output import Column, Lines, Output, Rows, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.files.layout import log_folders, log_paths, open_queue
+from mqstore.files.layout import LogFiles, log_folders
 from mqstore.store import _broker_conf, has_scheme, is_remote
 from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator
 
-    from mqstore import Difference, QueueEntry, QueueInfo, Store, StoredMessage
-    from mqstore.cli.output import Lines, Row, Rows
+    from mqstore import Difference, Store, StoredMessage
     from mqstore.cli.progress import Advance
 
 
@@ -103,10 +102,11 @@ _MESSAGES = columns(
 _LEFT_AS_IS = columns(
     "topic", "messages", Column("bodies", count_text, right=True), Column("properties", " ".join)
 )
-_PLACE = ("topic", "queue_id", "queue_offset")
-# Fields of a lost message, as far as they can be read.
-_KNOWN = ("store_timestamp_ms", "keys", "unique_key")
-_LOST = columns(*_PLACE, "store_timestamp_ms", "tags", "keys", "unique_key")
+_LOST = columns(
+    "topic", "queue_id", "queue_offset", "store_timestamp_ms", "tags", "keys", "unique_key"
+)
+# Fields of a lost message, if the first store has it.
+_FOUND = ("store_timestamp_ms", "tags", "keys", "unique_key")
 # More messages than this are for programs.
 _MOST_SHOWN = 20
 
@@ -200,12 +200,12 @@ def _lost_rows(first: Store, second: Store, report: mqstore.DiffReport) -> Rows:
             if there is None or "MQSTORE_LEFT_OUT" not in there.properties:
                 continue
         lost = message(first, found)
-        yield _row(found, _PLACE) | _row(lost, ("store_timestamp_ms", "tags", "keys", "unique_key"))
-
-
-def _row(found: object, names: Sequence[str]) -> Row:
-    """Fields by their names, ``None`` for what is not there."""
-    return {name: getattr(found, name, None) for name in names}
+        yield {
+            "topic": found.topic,
+            "queue_id": found.queue_id,
+            "queue_offset": found.queue_offset,
+            **{name: getattr(lost, name, None) for name in _FOUND},
+        }
 
 
 def _diff_lines(report: mqstore.DiffReport) -> Lines:
@@ -233,7 +233,9 @@ _FILES = columns(
     Column("other_ranges", count_text, right=True, title="OTHER RANGES"),
     Column("other_bytes", size_text, right=True, title="THEIR BYTES"),
 )
-_KNOWN_LOST = columns(*_PLACE, *_KNOWN)
+_KNOWN_LOST = columns(
+    "topic", "queue_id", "queue_offset", "store_timestamp_ms", "keys", "unique_key"
+)
 _MOST_NAMED = 20
 _MOST_LISTED = 10_000
 
@@ -311,7 +313,7 @@ def _next(report: mqstore.SalvageReport, config: str | None, *, in_use: bool) ->
     return commands
 
 
-def _salvage_lines(report: mqstore.SalvageReport, lost: list[Row], lost_count: int) -> Lines:
+def _salvage_lines(report: mqstore.SalvageReport, lost: list[Lost], lost_count: int) -> Lines:
     yield from table_lines(report.files, _FILES)
     yield ""
     counted = f"{count_text(report.messages)} whole messages, {size_text(report.bytes)}"
@@ -375,8 +377,30 @@ def _text(name: str, value: object) -> str:
     return "-" if value is None else escape(str(value))
 
 
-def lost_messages(source: str, advance: Advance, config: str | None = None) -> Rows:
-    """Yields a row for each queue entry of a store that leads to no whole message.
+_FOLDERS = ("consumequeue", "batchconsumequeue")
+
+
+class Lost(NamedTuple):
+    """A message that is lost."""
+
+    topic: str
+    """Its topic."""
+    queue_id: int
+    """Its queue."""
+    queue_offset: int
+    """Its number there."""
+    physical_offset: int
+    """Where its record was."""
+    store_timestamp_ms: int | None
+    """Its store time, where the record's head can still be read."""
+    keys: tuple[str, ...] | None
+    """Its keys, where they can still be read."""
+    unique_key: str | None
+    """Its unique key, where it can still be read."""
+
+
+def lost_messages(source: str, advance: Advance, config: str | None = None) -> Iterator[Lost]:
+    """Compares each queue entry of a store with the log, without opening the store.
 
     Entries that lead to before the first log file are not lost: retention deleted their messages.
     A queue whose files cannot be read is left out.
@@ -386,44 +410,44 @@ def lost_messages(source: str, advance: Advance, config: str | None = None) -> R
         advance: Called with how many queues were compared and how many there are.
         config: Path of the ``broker.conf`` that says where the log is.
     """
-    try:
-        opened = mqstore.open(source, config=config)
-    except (mqstore.StoreError, OSError):
-        return
-    with opened:
-        queues = [] if is_remote(source) else opened.queues()
-        paths = log_paths(log_folders(source, config))
-        for done, queue in enumerate(queues):
-            advance(done, len(queues))
-            with suppress(mqstore.StoreError, OSError):
-                yield from _lost_of_queue(opened, queue, paths)
+    folders = _queue_folders(Path(source))
+    with closing(LogFiles(log_folders(source, config))) as log:
+        for done, folder in enumerate(folders):
+            advance(done, len(folders))
+            try:
+                yield from _lost_of_queue(folder, log)
+            except (mqstore.StoreError, OSError):
+                continue
 
 
-def _lost_of_queue(store: Store, queue: QueueInfo, paths: Mapping[int, Path]) -> Rows:
-    files = open_queue(store, queue)
-    for entry in () if files is None else files.entries():
-        if entry.physical_offset < store.min_physical_offset or _is_whole(store, entry):
+def _lost_of_queue(folder: Path, log: LogFiles) -> Iterator[Lost]:
+    queue = mqstore.ConsumeQueue(folder)
+    for entry in queue.entries(queue.min_offset, queue.max_offset):
+        if entry.physical_offset < log.begin or log.has(entry):
             continue
-        place = _row(queue, _PLACE[:2]) | _row(entry, ("queue_offset", "physical_offset"))
-        yield place | _row(_record(paths, entry), _KNOWN)
+        found = log.record(entry, verify_crc=False)
+        yield Lost(
+            folder.parent.name,
+            int(folder.name),
+            entry.queue_offset,
+            entry.physical_offset,
+            None if found is None else found.store_timestamp_ms,
+            None if found is None else found.keys,
+            None if found is None else found.unique_key,
+        )
 
 
-def _is_whole(store: Store, entry: QueueEntry) -> bool:
-    try:
-        return store.get(entry.physical_offset).store_size == entry.store_size
-    except (mqstore.StoreError, ValueError):
-        return False
+def _queue_folders(root: Path) -> list[Path]:
+    return sorted(
+        queue
+        for kind in _FOLDERS
+        for topic in _folders(root / kind)
+        for queue in _folders(topic)
+        if queue.name.isdecimal() and queue.name.isascii()
+    )
 
 
-def _record(paths: Mapping[int, Path], entry: QueueEntry) -> StoredMessage | None:
-    """The record that an entry leads to, though its body may be damaged."""
-    begin = max((at for at in paths if at <= entry.physical_offset), default=None)
-    if begin is None:
-        return None
-    with paths[begin].open("rb") as file:
-        file.seek(entry.physical_offset - begin)
-        data = file.read(max(entry.store_size, 0))
-    with suppress(mqstore.StoreError, ValueError):
-        message = mqstore.decode(data, verify_crc=False)
-        return message if message.physical_offset == entry.physical_offset else None
-    return None
+def _folders(path: Path) -> list[Path]:
+    if not path.is_dir() or path.is_symlink():
+        return []
+    return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
