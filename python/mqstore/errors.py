@@ -429,7 +429,8 @@ def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if value is not None or defaults.get(name, ...) is not None:
+            # A filter that is handed on has no default here.
+            if value is not None or (name in names and defaults.get(name, ...) is not None):
                 check_argument(name, value)
         return function(*args, **kwargs)
 

@@ -114,6 +114,8 @@ def test_filters_hold_beside_those_of_polars(path) -> None:
     found = lazy.filter(pl.col("topic").is_in(["orders", "pay"])).collect()
     assert found.height == len([n for n in range(COUNT) if n % 2 == 0 and n % 3 == 0])
     assert lazy.head(2).collect()["unique_key"].to_list() == ["u0", "u6"]
+    without = mqstore.polars.scan(path, topics=None, tags=None, begin_ms=None)
+    assert without.collect().equals(mqstore.polars.scan(path).collect())
     with pytest.raises(mqstore.NotAStoreError):
         mqstore.polars.scan(path / "none")
 

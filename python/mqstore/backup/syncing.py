@@ -175,7 +175,7 @@ def sync(
     if redact not in {None, "bodies"}:
         raise wrong_setting("redact", "bodies", repr(redact))
     if bytes_per_s is not None and bytes_per_s <= 0:
-        raise ValueError(f"bytes_per_s: expected more than 0, got {bytes_per_s}")
+        raise wrong_setting("bytes_per_s", "more than 0", bytes_per_s)
     pace = Pace(None, bytes_per_s)
     packed(b"", compress)  # a package that is missing is named before anything is written
     to, began_s = target_of(target, storage_options), time.monotonic()
