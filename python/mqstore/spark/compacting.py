@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from mqstore.spark.books import Books
 from mqstore.spark.ingest import PipelineConfig
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
@@ -73,10 +73,13 @@ def compact(
 
 def _leaves(table: Path) -> list[Path]:
     """The folders of batches and of joined files, but those whose names hide them."""
-    found = {path.parent for name in ("batch=*", _READY) for path in table.rglob(name)}
-    return sorted(
-        one for one in found if not any(p[0] in "_." for p in one.relative_to(table).parts)
-    )
+    found = []
+    # Passes over folders that a pipeline removes meanwhile.
+    for folder, names, _ in os.walk(table):
+        if any(name == _READY or name.startswith("batch=") for name in names):
+            found.append(Path(folder))
+        names[:] = [name for name in names if not name.startswith(("_", ".", "batch="))]
+    return sorted(found)
 
 
 def _number(batch: Path) -> int:
