@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import mqstore
 from mqstore._native import ConsumeQueue, IndexFile, _store_name
-from mqstore.errors import StoreIOError
+from mqstore.errors import CorruptionError, StoreIOError
 from mqstore.store import below, is_remote, root_of
 
 if TYPE_CHECKING:
