@@ -24,7 +24,7 @@ layout! {
         8 => logics_msg_timestamp_ms: i64,
         /// End of the last full index file that was flushed.
         16 => index_msg_timestamp_ms: i64,
-        /// Of replication.
+        /// Used by replication.
         24 => master_flushed_offset: i64,
         /// Start of the last valid record that recovery found.
         32 => confirm_physical_offset: i64,
