@@ -326,7 +326,7 @@ _KINDS = {
     "call": "progress",
     "options": "storage_options",
     "flag": "dry_run allow_empty renumber overwrite drop_beyond new_timeline allow_files verify",
-    "number": "keep_hourly to_offset bytes_per_s threads memory_bytes queue_id queue_offset",
+    "number": "keep_hourly to_offset bytes_per_s threads queue_id queue_offset",
     "duration": "keep",
 }
 
