@@ -18,8 +18,7 @@ from mqstore import results, status
 
 ROOT = Path(__file__).parents[2]
 STUB = [
-    ast.parse(path.read_text())
-    for path in sorted(Path(mqstore.__file__).with_name("_native").rglob("*.pyi"))
+    ast.parse(path.read_text()) for path in sorted(Path(mqstore.__file__).parent.rglob("*.pyi"))
 ]
 
 # The promised names: a change here is a change for users.
@@ -225,13 +224,6 @@ def test_every_public_name_exists_and_is_listed_once():
     assert dir(mqstore) == sorted(mqstore.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = mqstore.nonsense
-
-
-def test_a_star_import_is_the_same_for_type_checkers():
-    stub = ast.parse(Path(mqstore.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-    *_, last = stub.body
-    assert isinstance(last, ast.Assign)
-    assert ast.literal_eval(last.value) == mqstore.__all__
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
