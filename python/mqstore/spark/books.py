@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, wrong_setting
 from mqstore.spark.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -118,9 +118,17 @@ def read_lines(spark: SparkSession, folder: str) -> list[str]:
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str | None:
-    """The id that a query keeps over restarts, from its checkpoint; ``None`` without one."""
+    """The id that a query keeps over restarts, from its checkpoint; ``None`` without one.
+
+    Raises:
+        ConfigError: The checkpoint's metadata are not a query's.
+    """
     lines = read_lines(spark, f"{checkpoint}/metadata")
-    return json.loads(lines[0])["id"] if lines else None
+    try:
+        return str(json.loads(lines[0])["id"]) if lines else None
+    except (ValueError, LookupError, TypeError):
+        found = f"{lines[0][:200]!r} in {checkpoint}/metadata"
+        raise wrong_setting("checkpoint", "the id of a query", found) from None
 
 
 def write_line(spark: SparkSession, folder: str, line: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.storagelevel import StorageLevel
 
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, wrong_setting
 from mqstore.spark.books import Books, Entry, query_id
 from mqstore.spark.worker_check import Shipped
 
@@ -169,6 +169,9 @@ class Sinks(Shipped):
             ConfigError: The checkpoint is not the one that the tables were written with.
         """
         query = self._query = self._query or query_id(spark, self.settings.checkpoint) or ""
+        if not query:
+            found = f"none in {self.settings.checkpoint}/metadata"
+            raise wrong_setting("checkpoint", "the id of the query", found)
         places = {row[0]: (row[4], row[5]) for row in rows}
         last = self.books.last(spark)
         if last is not None and last.query != query:
