@@ -74,8 +74,13 @@ def compact(
 def _leaves(table: Path) -> list[Path]:
     """The folders of batches and of joined files, but those whose names hide them."""
     found = []
-    # Passes over folders that a pipeline removes meanwhile.
-    for folder, names, _ in os.walk(table):
+
+    def refuse(error: OSError) -> None:
+        # A pipeline may remove a folder meanwhile.
+        if not isinstance(error, FileNotFoundError) or Path(error.filename) == table:
+            raise error
+
+    for folder, names, _ in os.walk(table, onerror=refuse):
         if any(name == _READY or name.startswith("batch=") for name in names):
             found.append(Path(folder))
         names[:] = [name for name in names if not name.startswith(("_", ".", "batch="))]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import shutil
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,14 +18,13 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY, message
-from mqstore.spark.books import Books, Entry
+from mqstore.spark.books import Books, Entry, query_id
 from mqstore.spark.compacting import compact
 from mqstore.spark.failures import PySparkException, sentence
 from mqstore.spark.ingest import pipeline, preview
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -206,6 +207,43 @@ def test_a_compaction_that_was_killed_before_its_last_rename_is_finished(tmp_pat
     sink = {"path": str(tmp_path / "lake")}
     assert compact(none, {"source": {"paths": ["x"]}, "sink": sink}) == 0
     assert [path.name for path in day.iterdir()] == ["batch=00000000-00000001"]
+    shutil.rmtree(tmp_path / "lake")
+    with pytest.raises(FileNotFoundError, match="lake"):
+        compact(none, {"source": {"paths": ["x"]}, "sink": sink})
+
+
+def test_a_compaction_passes_over_what_a_pipeline_removes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = tmp_path / "lake" / "date=2023-11-14"
+    removed = tmp_path / "lake" / "date=2023-11-13"
+    for path in (day / "batch=00000000", removed):
+        path.mkdir(parents=True)
+    listed = os.scandir
+
+    def scan(path: Any) -> Any:
+        if Path(path) == removed:
+            removed.rmdir()
+        assert Path(path).name != "batch=00000000", "a batch has no folders of batches"
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    none: Any = None
+    sink = {"path": str(tmp_path / "lake")}
+    assert compact(none, {"source": {"paths": ["x"]}, "sink": sink}) == 0
+    assert not removed.exists()
+
+
+def test_metadata_of_a_checkpoint_that_are_no_query_s_are_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert query_id(spark, str(tmp_path)) is None
+    for text in ("{", "{}", "[1]"):
+        (tmp_path / "metadata").write_text(text + "\n", encoding="utf-8")
+        with pytest.raises(mqstore.ConfigError, match="checkpoint: expected the id of a query"):
+            query_id(spark, str(tmp_path))
+    (tmp_path / "metadata").write_text('{"id":"a-b"}', encoding="utf-8")
+    assert query_id(spark, str(tmp_path)) == "a-b"
 
 
 def test_tables_of_the_catalog_take_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
