@@ -191,7 +191,7 @@ def register_functions(spark: SparkSession) -> None:
 
 
 def _struct(name: str, of: pa.DataType) -> T.StructType:
-    """What a function gives for columns of a type."""
+    """The result of a function for columns of a type."""
     made = pa.array(_array_function(name, pa.array([], of)))
     return from_arrow_schema(pa.schema(list(made.type)))
 

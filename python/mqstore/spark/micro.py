@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _PLANNED = re.compile(r"planned-([0-9]{8})\.json")
 _KEPT = 100
 _KEYS = {FROM: "start", ID: "id", OF: "of", QUEUES: "queues"}
-"""What a stream's mark has beside its places, by its name in a page."""
+"""Further parts of a stream's mark, by their names in a page."""
 
 
 def micro_batch(
