@@ -215,6 +215,15 @@ def test_topics_beyond_the_largest_are_shown_together():
     assert sum(timeline.series[-1].messages.values()) == 40
 
 
+def test_a_figure_of_the_largest_topics_says_how_many_there_are(mq, tmp_path):
+    with mqstore.open(tmp_path / "store", "a", config=mqstore.StoreConfig.embedded()) as store:
+        for number in range(12):
+            store.append(f"topic-{number}", b"x" * number)
+    mq("report", tmp_path / "store", "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert re.search("<strong>Bytes by topic</strong><span[^>]*>the 10 largest of 12</span>", page)
+
+
 def test_labels_hold_no_tags_and_no_controls():
     assert label("<a href='x'>&\x1b\u202e") == r"&lt;a href='x'&gt;&amp;\x1b\u202e"
     assert label("x" * 30, 10) == "x" * 9 + "…"

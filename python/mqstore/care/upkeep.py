@@ -154,7 +154,7 @@ class CleanReport(_Report):
         new_log_start: First physical offset of the log afterwards.
         freed_bytes: Bytes of the deleted files.
         log_disk_percent: How full the emptiest disk with files of the log was, in per cent.
-        queue_disk_percent: The same of the disk with the queues.
+        queue_disk_percent: How full the disk with the queues was, in per cent.
         disk_full: Whether that is past ``disk_space_warning_level_ratio``, where a store takes no
             messages under ``retention="rocketmq"``.
         unread: Deleted messages that consumer groups have not read.
@@ -255,7 +255,7 @@ def recover(
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
 ) -> RecoveryReport:
-    """Says what recovery would do to a store; told so, does it.
+    """Plans the recovery of a store; with ``dry_run=False`` performs it.
 
     A dry run reads only. Otherwise the store is recovered and cleanly closed. Where whole messages
     lie behind damage, or files are missing at the log's end, it refuses. With `drop_beyond` the log

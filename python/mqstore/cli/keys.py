@@ -257,7 +257,7 @@ def _forwards(store: Store, what: Selection, found: Selected) -> _Messages:
 
 
 def _backwards(store: Store, what: Selection, found: Selected) -> _Messages:
-    """The same, from the end: a window of the log at a time, so that memory stays bounded."""
+    """Selected messages from the log's end, a window at a time, so that memory stays bounded."""
     begin = store.min_physical_offset if what.offset is None else what.offset
     end = store.max_physical_offset
     with progress("reading the log", beside_output=True) as advance:

@@ -41,7 +41,7 @@ _PAUSE_S = 0.1
 # Longer spans count as so long: a ``timedelta`` has a limit.
 _LONGEST_S = 2**40
 _AFTER_ERROR_S = 1.0
-# What a broker takes away when a message is due, and our checksum, which is made anew.
+# A broker removes them when a message is due; the checksum is made anew.
 _ENDS_WITH_DELAY = (
     b"DELAY",
     b"TIMER_DELIVER_MS",

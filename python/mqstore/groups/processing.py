@@ -40,7 +40,7 @@ class Interrupted(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """What ``ConsumerGroup.process`` did.
+    """Result of ``ConsumerGroup.process``.
 
     Attributes:
         handled: Messages whose handler returned.

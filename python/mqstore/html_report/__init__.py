@@ -114,7 +114,7 @@ def render(facts: SimpleNamespace) -> str:
     return environment.from_string(template).render(
         facts=facts,
         figures=_json_for_html(made),
-        heights={name: figure["layout"]["height"] for name, figure in made.items()},
+        layouts={name: figure["layout"] for name, figure in made.items()},
         policy=policy,
         library=Markup(_packed(library)),  # noqa: S704 - its alphabet has no markup
         script=Markup(script),  # noqa: S704 - the package's own, and what its hash lets run

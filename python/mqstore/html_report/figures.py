@@ -140,7 +140,7 @@ def _byte_ticks(most: int) -> Figure:
 
 
 def _bars(rows: Sequence[tuple[str, int, str]], what: str) -> Figure:
-    """Bars to the right, the largest on top; what does not fit is one bar."""
+    """Bars to the right, the largest on top; rows beyond `_MOST_BARS` are counted in `meta`."""
     shown = list(rows[:_MOST_BARS])
     places = list(range(len(shown)))
     data = {
@@ -159,6 +159,7 @@ def _bars(rows: Sequence[tuple[str, int, str]], what: str) -> Figure:
     }
     layout = _layout(
         56 + 34 * len(shown),
+        meta=f"the {len(shown)} largest of {len(rows)}" if len(rows) > len(shown) else "",
         xaxis={"visible": False, "rangemode": "tozero"},
         yaxis={
             "autorange": "reversed",

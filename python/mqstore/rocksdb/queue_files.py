@@ -46,7 +46,7 @@ def database_of(root: Path) -> Path | None:
 
 
 def database_with_rows(root: Path) -> Path | None:
-    """The same, unless it is empty."""
+    """The folder of the database of queues, if it has rows."""
     folder = database_of(root)
     return folder if folder is not None and has_rows(folder) else None
 

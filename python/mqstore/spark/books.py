@@ -160,7 +160,7 @@ def purpose_of(options: ReadOptions, layout: Mapping[str, Any] | None = None) ->
 
 
 def changed(kept: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
-    """What differs, by name: the value before and the value now; a layout's names one by one."""
+    """Differences by name: the value before and the value now; a layout's names one by one."""
     before, after = _flat(kept), _flat(now)
     return {
         name: (before.get(name), after.get(name))

@@ -88,7 +88,7 @@ def jvm_end(spark: SparkSession) -> str | None:
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong, in our own words where the error is one of ours.
+    """One sentence on an error; without Spark's frame where it is the package's own.
 
     Args:
         error: An error that Spark raised.

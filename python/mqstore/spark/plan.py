@@ -108,7 +108,7 @@ def summaries(options: ReadOptions, *, asked: Sequence[str] | None = None) -> li
 
 
 def plan_stores(stores: Sequence[Summary], options: ReadOptions) -> list[LogRange]:
-    """The same from what is known of the stores.
+    """The ranges to read, from what is known of the stores.
 
     Raises:
         ConfigError: Offsets out of range, or of a queue that no store has.

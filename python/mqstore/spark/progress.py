@@ -358,7 +358,7 @@ class Progress:
             )
 
     def _gone(self, broker: str, at: int) -> Literal["wait", "drop"]:
-        """What is done about a broker whose store is not there.
+        """Whether the query waits for a broker whose store is not there, or drops it.
 
         Raises:
             OffsetOutOfRangeError: ``missingStores`` is ``fail``, and the broker is not retired.

@@ -86,7 +86,7 @@ class MessageReader(Reader):
 
 
 class PushdownReader(MessageReader):
-    """The same, and Spark's filters choose what is read. Spark looks at each row again.
+    """A `MessageReader` that reads what Spark's filters may choose; Spark checks each row.
 
     Spark refuses a reader that takes filters unless its own setting is on, so that only
     ``pushdown=true`` has one.

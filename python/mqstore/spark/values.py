@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EARLIEST: Final = -2
 """In ``startingOffsets`` and ``endingOffsets``: the first queue offset that is held."""
 LATEST: Final = -1
-"""The same: one past the last."""
+"""In both options: one past the last queue offset."""
 EVERY_QUEUE: Final = -1
 """In place of a queue: each of its topic."""
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}

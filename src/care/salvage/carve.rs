@@ -65,18 +65,18 @@ pub struct Carved {
     pub passed_over: u64,
 }
 
-/// A message that was skipped.
+/// A message with valid lengths that is not whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedOver {
-    /// Its file.
+    /// File that has it.
     pub path: PathBuf,
     /// Position in the file.
     pub offset: u64,
-    /// Length.
+    /// Length of the record by its own head.
     pub bytes: u64,
     /// Physical offset stored in it.
     pub physical_offset: i64,
-    /// Reason.
+    /// Why it is not whole.
     pub reason: &'static str,
 }
 

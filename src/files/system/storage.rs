@@ -1,5 +1,5 @@
-//! Every system call goes through this trait, so tests can fail the n-th call or reorder pages on
-//! their way to disk.
+//! All operations on a store's files go through this trait, so tests can fail the n-th call or
+//! reorder pages on their way to disk.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -280,8 +280,9 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     fn unlock(&self, _bytes: Range<u64>) -> io::Result<()> {
         Ok(())
     }
-    /// A lock of another open file on any of these bytes, as long as it is.
+    /// Whole range of another open file's lock that has any of these bytes.
     fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>>;
+    /// Process that holds a lock on the first byte.
     fn lock_holder(&self) -> Option<i32>;
 }
 

@@ -9,7 +9,7 @@ use crate::format::queue::consume_queue::{DelayLevels, SCHEDULE_TOPIC, delay_lev
 pub const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
 /// Topic that marks half messages as ended (`TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC`).
 pub const OP_TOPIC: &[u8] = b"RMQ_SYS_TRANS_OP_HALF_TOPIC";
-/// The same two from RocketMQ 5.4 on, where transactions are kept in RocksDB.
+/// Topics of half messages and of their ends where RocketMQ 5.4 keeps transactions in RocksDB.
 const ROCKSDB_HALF_TOPIC: &[u8] = b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC";
 const ROCKSDB_OP_TOPIC: &[u8] = b"RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC";
 /// Topic of the timer wheel (`TimerMessageStore.TIMER_TOPIC`).

@@ -48,7 +48,7 @@ impl StorePaths {
         Self { aside: Some(aside), ..self }
     }
 
-    /// The same names, read and written through `storage`.
+    /// These paths, read and written through `storage`.
     #[must_use]
     pub fn on(self, storage: Arc<dyn Storage>) -> Self {
         Self { storage, ..self }

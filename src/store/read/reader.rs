@@ -27,7 +27,7 @@ use crate::store::write::writer::Writer;
 
 /// Longest time between a message's append and a waiting reader's look at the log.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-/// The same where the writer wakes readers, which it may miss.
+/// Longest time where the writer wakes readers, which it may miss.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 16;
 
