@@ -43,7 +43,7 @@ SMALL = {
 """Settings of small files."""
 
 # Short lives: the second compiler would cost more than it gives.
-QUICK = ("-Xmx512m", "-XX:MaxDirectMemorySize=1g", "-XX:TieredStopAtLevel=1")
+QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=1g", "-XX:TieredStopAtLevel=1")
 
 
 def what_is_missing() -> str | None:
