@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Short lives: the second compiler would cost more than it gives.
-QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -Xshare:auto"}
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"}
 
 
 def client_path(version: str = VERSION) -> str:
