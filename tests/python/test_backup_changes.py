@@ -10,6 +10,7 @@ import pytest
 import mqstore
 from helpers.backups import append, bodies
 from helpers.stores import TINY
+from mqstore.backup import snapshot as snapshots
 from mqstore.backup import syncing, writing
 from mqstore.backup.target import _Folder
 
@@ -116,6 +117,54 @@ def test_a_file_of_a_queue_that_was_made_again_is_copied(root: Path, backup: Pat
     os.utime(first, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert mqstore.sync(root, backup).new_bytes == 200
     assert not mqstore.sync(root, backup).is_new
+
+
+@pytest.mark.parametrize(("first", "length"), [(30, 95), (7, 139), (7, 120), (30, 5)])
+def test_a_file_of_a_queue_that_ends_within_an_entry_is_kept(
+    root: Path, backup: Path, tmp_path: Path, first: int, length: int
+) -> None:
+    append(root, first)
+    if first < 10:
+        mqstore.sync(root, backup)
+    os.truncate(root / f"consumequeue/T/0/{0:020}", length)
+    for _ in range(2):
+        mqstore.sync(root, backup)
+        assert bodies(backup) == bodies(root)
+    out = tmp_path / "out"
+    assert mqstore.restore(backup, out).findings == ()
+    assert by_queue(out) == bodies(root)
+    assert mqstore.check_backup(backup).ok
+
+
+def test_a_range_that_ends_within_an_entry_is_no_hindrance(
+    root: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As of a file with more than 8 MiB, which is copied in many parts.
+    monkeypatch.setattr(writing, "PIECE", 30)
+    monkeypatch.setattr(syncing, "SMALL", 25)
+    monkeypatch.setattr(syncing, "_MOST_RANGES", 1)
+    for number in (2, 1, 1):
+        append(root, number)
+        mqstore.sync(root, backup)
+        assert by_queue(backup) == bodies(root)
+
+
+def test_a_snapshot_that_cannot_be_read_is_not_written(
+    root: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(root)
+    mqstore.sync(root, backup)
+    append(root)
+    for most in (64 << 10, 0):  # of a document beside the old state, and of one with a new one
+        with monkeypatch.context() as patch:
+            patch.setattr(snapshots, "_MOST_BYTES", most)
+            patch.setattr(snapshots, "_MOST_OF_FILE", 0)
+            patch.setattr(syncing, "can_keep", lambda _: True)
+            patch.setattr(syncing, "offsets_in_database", lambda *_: {"../x": b"1"})
+            with pytest.raises(mqstore.StoreError, match=r"wrong is: \.\./x; no snapshot"):
+                mqstore.sync(root, backup)
+        assert len(mqstore.snapshots(backup)) == 1
+    assert mqstore.sync(root, backup).is_new
 
 
 def test_a_closed_file_that_was_mended_is_copied(root: Path, backup: Path) -> None:

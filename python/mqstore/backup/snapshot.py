@@ -32,6 +32,7 @@ _DOCUMENT = re.compile(r"snapshots/([0-9]{8})/(\1T[0-9]{9}Z-[0-9a-f]{16})\.json"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HEADER = re.compile(r"[0-9a-f]{80}")
 _MOST_SLOTS = 100_000_000
+_WRONG = ValueError, LookupError, TypeError, AttributeError, RecursionError
 
 
 class Range(NamedTuple):
@@ -308,7 +309,7 @@ def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded
         raise target.damaged(name, "the document that its name proves", "another one")
     try:
         return _parse(target, snapshot_id, content, near)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except _WRONG:
         raise target.damaged(name, "a snapshot", "something else") from None
 
 
@@ -351,6 +352,7 @@ def write(target: Target, new: Loaded, changed: int, compress: str | None = None
     It has the state of the one before, since which so many files `changed`.
     """
     content = _document(new)
+    near: Loaded | None = new
     if len(content) > _MOST_BYTES + _MOST_OF_FILE * changed or not new.base:
         objects = _objects(new.files)
         body = json_bytes({"objects": objects, "files": _rows(new.files, objects)})
@@ -360,10 +362,16 @@ def write(target: Target, new: Loaded, changed: int, compress: str | None = None
             raise StoreError(f"{text}; no snapshot was written")
         new.base, new.state = digest_of(body), new.files
         target.put({object_name(new.base): packed(body, compress)})
-        content = _document(new)
+        content, near = _document(new), None
     time = new.snapshot.time
     stamp = f"{time:%Y%m%dT%H%M%S}{new.snapshot.time_ms % 1000:03d}Z"
     snapshot_id = f"{stamp}-{digest_of(content)[:16]}"
+    try:
+        if _parse(target, snapshot_id, content, near).files != new.files:
+            raise ValueError("files")
+    except _WRONG as error:
+        text = f"{target.url}: expected a snapshot that can be read back, wrong is: {error}"
+        raise StoreError(f"{text}; no snapshot was written") from None
     target.put({document_name(snapshot_id): content})
     return snapshot_id
 

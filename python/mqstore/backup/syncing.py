@@ -273,7 +273,7 @@ class _Sync:
             self._objects.new_bytes, left_out,
             os.path.abspath(self._root), self._redact,  # noqa: PTH100 - no link is followed
         )  # fmt: skip
-        new = Loaded(snapshot, files, settings, base.base, base.state)
+        new = Loaded(snapshot, files, settings, base.base, base.state, base.objects)
         changed = sum(base.files.get(name) != file for name, file in files.items())
         needed = [] if is_first else [document_name(base.snapshot.id)]
         if not self._objects.is_whole(needed):
@@ -510,11 +510,14 @@ class _Sync:
         self, width: int, name: str, file: SourceFile, before: File | None, last: Path
     ) -> File:
         ranges, begin = self._grown(file, before)
-        begin -= begin % width
-        content = file.written(begin, has_data=begin > 0)
-        content = content if width == 1 else cut_entries(content, width, self._end)
-        written = begin + len(content)
-        self._objects.keep(name, begin, content)
+        at = begin - begin % width
+        content = file.written(at, has_data=at > 0)
+        if width > 1:
+            # An interrupted copy may end within an entry, which then is none.
+            whole = content[: max(0, file.length - at) // width * width]
+            content = cut_entries(whole, width, self._end)
+        written = max(begin, at + len(content))
+        self._objects.keep(name, begin, content[begin - at :])
         manifest = "-" if file.path != last and written + width > file.length else ""
         header = BATCH if width == int(BATCH) else ""
         return File(file.length, written, file.crc(written), ranges, manifest, header)
