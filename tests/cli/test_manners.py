@@ -51,6 +51,25 @@ def test_settings_that_cannot_be_are_usage(mq, store, tmp_path):
     assert "4096" in refused
 
 
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        ("prune backup --keep 7 --apply", "'--keep': expected a duration such as 30s, 2h or 7d"),
+        ("prune backup --keep 99999999999d", "'--keep': expected at most 100000d"),
+        ("sync store backup --every 60", "'--every': expected a duration such as 30s"),
+        ("sync store backup --every 99999999999d", "'--every': expected at most 100000d"),
+        ("sync store backup --every 500ms", "--every: expected 1s or more"),
+    ],
+)
+def test_a_duration_that_cannot_be_is_usage(mq, store, tmp_path, command, wrong):
+    backup = tmp_path / "backup"
+    mqstore.sync(store, backup)
+    before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
+    places = {"store": store, "backup": backup}
+    assert wrong in mq(*(places.get(word, word) for word in command.split()), code=2).err
+    assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == before
+
+
 def test_names_in_a_broker_conf_that_mean_nothing_are_a_warning(mq, store, tmp_path):
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=a\nmaxIndexNums=40\n")

@@ -7,6 +7,7 @@ import pytest
 from mqstore.text import (
     count_text,
     duration_text,
+    parse_duration,
     parse_size,
     parse_time,
     rate_text,
@@ -92,6 +93,22 @@ def test_a_time_is_shown_in_the_zone_or_as_its_year(milliseconds, expected):
 @pytest.mark.parametrize("milliseconds", [0, NOW, -1, 253_402_300_799_999])
 def test_a_shown_time_is_read_again(milliseconds):
     assert parse_time(time_text(milliseconds)) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("7d", 604_800), (" 1h30m ", 5_400), ("500ms", 0.5), ("0s", 0), ("100000d", 8_640_000_000)],
+)
+def test_a_duration(text, seconds):
+    assert parse_duration(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "0", "604800000", "-7d", "+7d", "7x", "now", "2026-11-21", "100001d"]
+)
+def test_no_duration(text):
+    with pytest.raises(ValueError, match=r"a duration such as 30s, 2h or 7d|at most 100000d"):
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_a_log_on_a_shared_file_system_counts_as_flushed_once_it_idles(
     [
         (
             {"flushedAfter": "30"},
-            "option flushedAfter: expected a duration such as 30s, 2m or 1h, got '30'",
+            "option flushedAfter: expected a duration such as 30s, 2h or 7d, got '30'",
         ),
         ({"flushedAfter": "5s"}, "expected 30s or more, got '5s'; a broker flushes its whole log"),
         ({"flushedAfter": "1m", "until": "end"}, "flushedAfter: expected none with until=end"),

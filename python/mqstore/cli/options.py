@@ -13,7 +13,7 @@ import mqstore
 from mqstore import _native
 from mqstore.cli.output import Format, Output, Pager, note
 from mqstore.store import connect, is_backup, is_remote, local, settings_of
-from mqstore.text import count_text, parse_size, parse_time, size_text
+from mqstore.text import count_text, parse_duration, parse_size, parse_time, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,8 +58,7 @@ TYPES = {
     "BYTES": _COUNT,
     "COUNT": _COUNT,
     "DIR": click.Path(),
-    # 60s, 2h, 7d, in seconds.
-    "DURATION": Parsed("duration", lambda text: -parse_time(f"-{text}", lambda: 0) // 1000),
+    "DURATION": Parsed("duration", parse_duration),
     "FILE": FILE,
     "HOURS": _COUNT,
     "OFFSET": click.IntRange(min=0),

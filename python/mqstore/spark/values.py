@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from mqstore.errors import ConfigError, expected_got, wrong_setting
 from mqstore.store import has_scheme
-from mqstore.text import is_relative, parse_size, parse_time
+from mqstore.text import parse_duration, parse_size, parse_time
 from mqstore.text.zone import parse_zone
 
 if TYPE_CHECKING:
@@ -398,10 +398,7 @@ def read_size(text: str) -> int:
 
 def read_flushed_after(text: str) -> float:
     """Reads a duration, in seconds; it has to cover several flushes of a broker."""
-    later = f"+{text.strip()}"
-    if not is_relative(later):
-        raise _refused("a duration such as 30s, 2m or 1h", text)
-    seconds = parse_time(later, lambda: 0) / 1000
+    seconds = parse_duration(text).total_seconds()
     if seconds < _SHORTEST_S:
         advice = "a broker flushes its whole log every 10 seconds (flushCommitLogThoroughInterval)"
         raise _refused(f"{_SHORTEST_S}s or more", text, advice)

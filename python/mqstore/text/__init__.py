@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64_MAX = 2**63 - 1
 _YEAR_MS, _DAY_MS = 31_556_952_000, 86_400_000
+_MOST_DAYS = 100_000
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _RELATIVE = re.compile(r"([+-])((?:[0-9]{1,12}(?:ms|[smhdw]))+)")
 _UNIT_SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -80,6 +81,21 @@ _SECONDS = range(1_000_000_000, 10_000_000_000)
 def is_relative(text: str) -> bool:
     """Whether a text is a time relative to now, with its sign: ``-2h``."""
     return _RELATIVE.fullmatch(text) is not None
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration out of ``7d`` or ``1h30m``; each number has its unit.
+
+    Raises:
+        ValueError: Nothing of the kind, or more than a process can wait.
+    """
+    later = f"+{text.strip()}"
+    if not is_relative(later):
+        raise ValueError(f"expected a duration such as 30s, 2h or 7d, got {text!r}")
+    found_ms = parse_time(later, lambda: 0)
+    if found_ms > _MOST_DAYS * _DAY_MS:
+        raise ValueError(f"expected at most {_MOST_DAYS}d, got {text!r}")
+    return timedelta(milliseconds=found_ms)
 
 
 def _in_64_bits(value: int, text: str) -> int:

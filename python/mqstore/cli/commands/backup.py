@@ -52,7 +52,12 @@ _target_argument = click.argument("target", type=click.Path())
 @shared.health("Write the last success, and the last failure with its error, to a JSON file.")
 @shared.storage
 def sync_command(
-    output: Output, store: str, target: str, every: int | None, health: Path | None, **options: Any
+    output: Output,
+    store: str,
+    target: str,
+    every: timedelta | None,
+    health: Path | None,
+    **options: Any,
 ) -> None:
     """Copy what is new of a store into a backup, and write a snapshot of this moment.
 
@@ -63,6 +68,8 @@ def sync_command(
         mqstore sync /data/store /backup/store
         mqstore sync /data/store s3://bucket/store --every 60s --bytes 50m/s
     """
+    if every is not None and every < timedelta(seconds=1):
+        raise click.UsageError("--every: expected 1s or more.")
     # So that opening the store leaves nothing in the cache either.
     _native._spare_page_cache()  # noqa: SLF001 - our own
     state = _read_health(health)
@@ -86,7 +93,7 @@ def sync_command(
             note(f"mqstore: {failed}")
         if every is None:
             return
-        time.sleep(every)
+        time.sleep(every.total_seconds())
 
 
 def _read_health(path: Path | None) -> dict[str, object]:
@@ -217,7 +224,7 @@ def _restore_lines(report: mqstore.RestoreReport) -> Lines:
 @flag("--apply", "Delete what goes.")
 @shared.storage
 @output_options
-def prune_command(output: Output, target: str, keep: int, apply: bool, **options: Any) -> None:
+def prune_command(output: Output, target: str, apply: bool, **options: Any) -> None:
     """List old snapshots of a backup, and objects that no other one needs; --apply deletes them.
 
     The newest snapshot stays, and so does an object for 24 hours. A sync may run.
@@ -226,7 +233,7 @@ def prune_command(output: Output, target: str, keep: int, apply: bool, **options
         mqstore prune /backup/store --keep 7d
         mqstore prune /backup/store --keep 7d --keep-hourly 24 --apply
     """
-    report = mqstore.prune(target, keep=timedelta(seconds=keep), dry_run=not apply, **options)
+    report = mqstore.prune(target, dry_run=not apply, **options)
     output.document(report, lambda: _prune_lines(report))
 
 
