@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import re
 import shutil
 import subprocess
@@ -170,6 +172,40 @@ def test_numbers_that_are_no_json(mq, tmp_path):
     out = mq("sql", tmp_path / "store", f"{query}, 'inf'::float as nan", "--json").out
     found = json.loads(out, parse_constant=pytest.fail)
     assert found == [{"a": None, "b": [None, 1.0], "c": 'NaN "inf', "nan": None}]
+
+
+def test_text_that_reads_like_a_number_is_json(tmp_path):
+    """Random documents, and such with a number that is none."""
+    chance = random.Random(5)
+    pieces = ["\\", '"', "nan", "INF", "Infinity", "\n", "é", "a", ":", ",", "}", "]", "\x00"]
+
+    def text():
+        return "".join(chance.choices(pieces, k=chance.randrange(6)))
+
+    def document(depth, number):
+        if depth == 0 or (kind := chance.randrange(3)) == 0:
+            return chance.choice([text(), number, 1, None, True])
+        parts = [document(depth - 1, number) for _ in range(chance.randrange(4))]
+        return parts if kind == 1 else {f"{text()} {n}": part for n, part in enumerate(parts)}
+
+    numbers = (7, math.nan, -math.inf, math.inf)
+    documents = [["ASAP\nfinance"]] + [document(3, chance.choice(numbers)) for _ in range(400)]
+    with mqstore.open(tmp_path / "store", "a", config=TINY) as store:
+        for n, one in enumerate(documents):
+            body = json.dumps(one, ensure_ascii=chance.random() < 0.5).encode()
+            store.append("T", body, properties={"n": str(n)})
+    query = "select properties['n']::int, body_json from messages order by 1"
+    found = mqstore.sql(tmp_path / "store", query).fetchall()
+
+    def is_json(one):
+        try:
+            return json.dumps(one, allow_nan=False) != ""
+        except ValueError:
+            return False
+
+    expected = [one if is_json(one) else None for one in documents]
+    assert [None if row is None else json.loads(row) for _, row in found] == expected
+    assert 50 < sum(one is None for one in expected) < 350
 
 
 @pytest.mark.parametrize("options", [("--memory", "0"), ("--memory", "1k"), ("--threads", "0")])

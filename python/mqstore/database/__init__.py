@@ -50,7 +50,7 @@ _MOST_THREADS = 1024
 # DuckDB takes NaN and Infinity for JSON, which has no such numbers.
 _NUMBERS = r"""
 case when not regexp_matches(body_text, '(?i)nan|inf') or not
-  regexp_matches(regexp_replace(body_text, '"([^"\\\\]|\\\\.)*"', '', 'gs'), '(?i)nan|inf')
+  regexp_matches(regexp_replace(body_text, '"([^"\\]|\\.)*"', '', 'gs'), '(?i)nan|inf')
 then try_cast(body_text as json) end
 """
 _BODIES = f"select * exclude (key), try(decode(body)) as body_text, {_NUMBERS} as body_json"
