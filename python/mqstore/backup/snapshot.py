@@ -313,6 +313,12 @@ def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded
         raise target.damaged(name, "a snapshot", "something else") from None
 
 
+def _state(content: bytes) -> tuple[Mapping[str, File], list[str]]:
+    row = json.loads(content)
+    _check_digests(row["objects"])
+    return dict(_files(row["files"], row["objects"], {})), row["objects"]
+
+
 def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None) -> Loaded:
     row = json.loads(content)
     _check_digests([*([row["base"]] if row["base"] else ()), *row["objects"]])
@@ -321,10 +327,7 @@ def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None
     if near is not None and row["base"] == near.base:
         state, objects = near.state, near.objects
     elif row["base"]:
-        known = json.loads(target.objects([row["base"]])[0])
-        objects = known["objects"]
-        _check_digests(objects)
-        state = dict(_files(known["files"], objects, {}))
+        state, objects = _state(target.objects([row["base"]])[0])
     files = {**state} | dict(_files(row["files"], objects + row["objects"], state))
     for path in row["removed"]:
         del files[path]
@@ -351,8 +354,7 @@ def write(target: Target, new: Loaded, changed: int, compress: str | None = None
 
     It has the state of the one before, since which so many files `changed`.
     """
-    content = _document(new)
-    near: Loaded | None = new
+    body, content = b"", _document(new)
     if len(content) > _MOST_BYTES + _MOST_OF_FILE * changed or not new.base:
         objects = _objects(new.files)
         body = json_bytes({"objects": objects, "files": _rows(new.files, objects)})
@@ -360,18 +362,20 @@ def write(target: Target, new: Loaded, changed: int, compress: str | None = None
             wrong = f"at most {MOST_OBJECT_BYTES} bytes, found {len(body)}"
             text = f"{target.url}: the list of {len(new.files)} files: expected {wrong}"
             raise StoreError(f"{text}; no snapshot was written")
-        new.base, new.state = digest_of(body), new.files
-        target.put({object_name(new.base): packed(body, compress)})
-        content, near = _document(new), None
+        new.base, new.state, new.objects = digest_of(body), new.files, objects
+        content = _document(new)
     time = new.snapshot.time
     stamp = f"{time:%Y%m%dT%H%M%S}{new.snapshot.time_ms % 1000:03d}Z"
     snapshot_id = f"{stamp}-{digest_of(content)[:16]}"
     try:
+        near = replace(new, state=_state(body)[0]) if body else new
         if _parse(target, snapshot_id, content, near).files != new.files:
             raise ValueError("files")
     except _WRONG as error:
         text = f"{target.url}: expected a snapshot that can be read back, wrong is: {error}"
         raise StoreError(f"{text}; no snapshot was written") from None
+    if body:
+        target.put({object_name(new.base): packed(body, compress)})
     target.put({document_name(snapshot_id): content})
     return snapshot_id
 
