@@ -1,6 +1,7 @@
 """Exit codes, pipes, interrupts, terminals."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -68,6 +69,28 @@ def test_a_duration_that_cannot_be_is_usage(mq, store, tmp_path, command, wrong)
     places = {"store": store, "backup": backup}
     assert wrong in mq(*(places.get(word, word) for word in command.split()), code=2).err
     assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "words", ["sql STORE query -o OUT", "report STORE -o OUT", "sync STORE backup --health OUT"]
+)
+def test_what_is_no_file_is_not_replaced_and_a_link_leads_on(mq, store, tmp_path, words):
+    target = tmp_path / "target.csv"
+    target.write_text("old")
+    out = tmp_path / "link.csv"
+    out.symlink_to(target)
+    places = {"STORE": store, "OUT": out, "query": "select 1", "backup": tmp_path / "backup"}
+    command = [places.get(word, word) for word in words.split()]
+    command += [] if "sync" in command else ["--overwrite"]
+    mq(*command)
+    assert out.is_symlink()
+    assert target.read_text() != "old"
+    target.unlink()
+    os.mkfifo(target)
+    # A sync goes on without its health file.
+    assert "no regular file" in mq(*command, code=0 if "sync" in command else 5).err
+    assert target.is_fifo()
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_names_in_a_broker_conf_that_mean_nothing_are_a_warning(mq, store, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,10 +45,18 @@ def sync(path: Path) -> None:
 def new_file(out: Path, *, overwrite: bool) -> Iterator[Path]:
     """Gives a temporary file to be written, which gets its name when the block ends.
 
+    With `overwrite` a link stays, and the file that it leads to is replaced.
+
     Raises:
         FileExistsError: There is something of that name, and `overwrite` is false.
         FileNotFoundError: Its folder is not there.
+        OSError: With `overwrite`: what is there is no file, such as a device.
     """
+    if overwrite:
+        out = Path(os.path.realpath(out))
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(out.stat().st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file", str(out))
     if not out.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the folder is not there", str(out.parent))
     handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)

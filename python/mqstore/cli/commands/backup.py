@@ -99,7 +99,8 @@ def sync_command(
 def _read_health(path: Path | None) -> dict[str, object]:
     """The state that an earlier process wrote."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return dict(json.loads(path.read_text("utf-8"))) if path is not None else {}
+        if path is not None and path.is_file():
+            return dict(json.loads(path.read_text("utf-8")))
     return {}
 
 

@@ -12,6 +12,7 @@ from mqstore.cli import shared
 from mqstore.cli.options import flag, output_options, several
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.errors import StoreError, needs
+from mqstore.files.durable import new_file
 from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
@@ -151,9 +152,8 @@ class _Reports:
         if self.health is None:
             return
         text = to_json({"state": state, "time": _now(), "last_batch": self.last, **more})
-        new = self.health.with_name(self.health.name + ".tmp")
-        new.write_text(text + "\n", encoding="utf-8")
-        new.replace(self.health)
+        with new_file(self.health, overwrite=True) as new:
+            new.write_text(text + "\n", encoding="utf-8")
 
 
 def _preview(output: Output, file: str) -> None:
