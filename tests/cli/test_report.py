@@ -96,6 +96,18 @@ def test_a_page_that_is_there_is_kept_unless_told(mq, store, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_nothing_is_written_into_the_store(mq, store, tmp_path):
+    (tmp_path / "link").symlink_to(store)
+    before = sorted(store.rglob("*"))
+    for place in (store, tmp_path / "link"):
+        for words in (
+            ("report", store, "-o", place / "new"),
+            *((name, store, place / "new") for name in ("copy", "export")),
+        ):
+            assert "outside of the store" in mq(*words, code=2).err
+    assert sorted(store.rglob("*")) == before
+
+
 def test_a_page_that_cannot_be_written_is_named(store, tmp_path):
     page = tmp_path / "nowhere" / "page.html"
     with pytest.raises(mqstore.StoreIOError) as caught:

@@ -189,7 +189,7 @@ def copy(
     path = connect(path, storage_options)
     rules, salt = matching.load_rules(redact)
     local(out, "mqstore.copy")
-    if Path(out).absolute().is_relative_to(Path(path).absolute()):
+    if Path(out).resolve().is_relative_to(Path(path).resolve()):
         raise wrong_setting("out", "a folder outside of the store", out)
     if redact_default not in {None, "zeros", "drop"}:
         raise wrong_setting("redact_default", "zeros or drop", repr(redact_default))

@@ -124,7 +124,7 @@ def export_store(
         raise ConfigError(text, "format")
     formats.need_pyarrow(format)
     local(target, "mqstore.export_store")
-    if Path(target).absolute().is_relative_to(Path(path).absolute()):
+    if Path(target).resolve().is_relative_to(Path(path).resolve()):
         raise wrong_setting("target", "a path outside of the store", target)
     names = listed(topics)
     choice = Choice(topics=names and sorted(names), tags=tags, begin_ms=begin_ms, end_ms=end_ms)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore import text
-from mqstore.errors import StoreIOError, checked, needs
+from mqstore.errors import StoreIOError, checked, needs, wrong_setting
 from mqstore.files.durable import new_file
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
@@ -75,11 +75,13 @@ def report(
         FileExistsError: The page is there already.
         ModuleNotFoundError: jinja2 or plotly is not installed.
         NotAStoreError: No such folder, or no store in it.
-        ConfigError: A setting that cannot be.
+        ConfigError: A setting that cannot be, or `out_html` lies inside of the store.
         StoreIOError: The operating system refused something, or the page cannot be written.
     """
     path = connect(path, storage_options)
     out = Path(local(out_html, "mqstore.report"))
+    if out.resolve().is_relative_to(Path(path).resolve()):
+        raise wrong_setting("out_html", "a file outside of the store", out)
     if not overwrite and os.path.lexists(out):
         raise FileExistsError(17, "the report is there already", str(out))
     facts = gather(path, progress=progress, config=config)
