@@ -9,7 +9,7 @@ import pytest
 
 import mqstore
 from helpers.backups import append, bodies
-from helpers.stores import TINY
+from helpers.stores import SMALL, TINY, log_bytes
 from mqstore.backup import snapshot as snapshots
 from mqstore.backup import syncing, writing
 from mqstore.backup.target import _Folder
@@ -274,6 +274,41 @@ def test_a_clock_that_was_reset_hides_no_deleted_file(
     monkeypatch.setattr(syncing.time, "time_ns", lambda: 86_400 * 10**9)
     mqstore.sync(root, backup)
     assert len(bodies(backup)) == 101
+
+
+def test_a_clock_that_was_ahead_hides_no_change(
+    root: Path, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append_many(count: int) -> None:
+        with mqstore.open(root, "a", config=SMALL) as store:
+            store.append_many([("T", bytes([65]) * 1000) for _ in range(count)])
+
+    append_many(150)
+    clock = syncing.time.time_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(syncing.time, "time_ns", lambda: clock() + 365 * 86_400 * 10**9)
+        mqstore.sync(root, backup)
+    first = root / f"commitlog/{0:020}"
+    compared: list[str] = []
+    is_kept = syncing.is_kept
+    monkeypatch.setattr(
+        syncing, "is_kept", lambda *a, **more: compared.append(a[2].name) or is_kept(*a, **more)
+    )
+    for byte in (66, 67):
+        content = bytearray(first.read_bytes())
+        # A message's flag, far before the file's end, whose checksum would tell it.
+        content[19] = byte
+        first.write_bytes(content)
+        assert mqstore.sync(root, backup).is_new
+        assert byte == 66 or compared == [first.name]
+        compared.clear()
+        out = tmp_path / str(byte)
+        mqstore.restore(backup, out)
+        assert log_bytes(out)[:65536] == content
+        append_many(1)
+        # Later snapshots have times behind that clock, and know what this one said.
+        assert mqstore.sync(root, backup).is_new
+        assert not compared
 
 
 def test_two_stores_that_begin_one_backup_at_once_do_not_share_it(

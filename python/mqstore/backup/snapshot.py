@@ -122,6 +122,7 @@ class Loaded:
         base: Digest of the state.
         state: The state's files.
         objects: Digests of the state's objects, as it numbers them.
+        clock_ms: What the clock said; the snapshot's time is later after one that was ahead.
     """
 
     snapshot: Snapshot
@@ -130,6 +131,7 @@ class Loaded:
     base: str = ""
     state: Mapping[str, File] = field(default_factory=dict)
     objects: list[str] = field(default_factory=list)
+    clock_ms: int = 0
 
 
 def document_name(snapshot_id: str) -> str:
@@ -338,9 +340,11 @@ def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None
     texts = facts["timeline"], facts["source"], facts.get("redact", "")
     if slots > _MOST_SLOTS or not all(isinstance(text, str) for text in texts):
         raise ValueError("facts")
-    time = datetime.fromtimestamp(time_ms_of(snapshot_id) / 1000, UTC)
-    snapshot = Snapshot(snapshot_id, time, **facts)
-    return Loaded(snapshot, files, row["settings"], row["base"], state, objects)
+    time_ms = time_ms_of(snapshot_id)
+    snapshot = Snapshot(snapshot_id, datetime.fromtimestamp(time_ms / 1000, UTC), **facts)
+    clock_ms = row.get("clock_ms", time_ms)
+    _check_counts("clock", clock_ms)
+    return Loaded(snapshot, files, row["settings"], row["base"], state, objects, clock_ms)
 
 
 def newest(target: Target) -> Loaded | None:
@@ -399,7 +403,7 @@ def _document(new: Loaded) -> bytes:
     facts = {name: getattr(new.snapshot, name) for name in Snapshot.__slots__[2:]}
     if facts["redact"] is None:
         del facts["redact"]
-    row = {
+    row: dict[str, Any] = {
         "snapshot": facts,
         "settings": new.settings,
         "base": new.base,
@@ -407,4 +411,6 @@ def _document(new: Loaded) -> bytes:
         "files": _rows(parts, objects, more),
         "removed": [path for path in state if path not in new.files],
     }
+    if new.clock_ms != new.snapshot.time_ms:
+        row["clock_ms"] = new.clock_ms
     return json_bytes(row)

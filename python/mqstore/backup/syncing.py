@@ -209,6 +209,7 @@ class _Sync:
     _damaged: list[str] = field(default_factory=list)
     _skipped: list[str] = field(default_factory=list)
     _unsure: list[tuple[Path, int, int, int]] = field(default_factory=list)
+    _clock_ms: int = 0
     _now_ms: int = 0
     _begin: int = 0
     _end: int = 0
@@ -226,7 +227,7 @@ class _Sync:
         # Each step before the next: what is copied first leads only to what is copied later.
         small = dict(small_files(self._root, self._skipped, redact=self._redact))
         with mqstore.open(self._root, config=self._config) as store:
-            now_ms = time.time_ns() // 1_000_000
+            self._clock_ms = time.time_ns() // 1_000_000
             self._end, self._flushed = store.max_physical_offset, store.flushed_offset
             try:
                 store._check_end()  # noqa: SLF001
@@ -244,7 +245,7 @@ class _Sync:
         self._base = base = self._load_base(known_days)
         is_first = not base.snapshot.id
         before = {*ids(target)} if is_first else set()
-        self._now_ms = max(now_ms, time_ms_of(self._newest) + 1 if self._newest else 0)
+        self._now_ms = max(self._clock_ms, time_ms_of(self._newest) + 1 if self._newest else 0)
         self._log_paths = log_paths(log_folders(self._root, self._config))
         self._begin = min(self._log_paths, default=self._end)
         try:
@@ -273,7 +274,8 @@ class _Sync:
             self._objects.new_bytes, left_out,
             os.path.abspath(self._root), self._redact,  # noqa: PTH100 - no link is followed
         )  # fmt: skip
-        new = Loaded(snapshot, files, settings, base.base, base.state, base.objects)
+        given = base.base, base.state, base.objects, self._clock_ms
+        new = Loaded(snapshot, files, settings, *given)
         changed = sum(base.files.get(name) != file for name, file in files.items())
         needed = [] if is_first else [document_name(base.snapshot.id)]
         if not self._objects.is_whole(needed):
@@ -364,7 +366,9 @@ class _Sync:
         known = self._base.files.get(name)
         if known is None or known.gone_ms or name in self._lost:
             return None
-        is_same = not known.manifest or path.stat().st_ctime * 1000 < self._base.snapshot.time_ms
+        # A clock that was ahead then says nothing of times since.
+        since_ms = self._base.clock_ms if self._base.clock_ms <= self._clock_ms else 0
+        is_same = not known.manifest or path.stat().st_ctime * 1000 < since_ms
         with contextlib.suppress(CorruptionError):  # copied again, as if it had changed
             if not is_same:
                 is_same = is_kept(self._target, known, path, self._open, by_digest=True)
