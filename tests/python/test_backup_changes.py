@@ -223,6 +223,33 @@ def test_a_damaged_object_of_a_changed_file_stops_no_sync(root: Path, backup: Pa
     assert not mqstore.check_backup(backup).ok
 
 
+def test_an_index_file_that_is_too_long_stays_as_it_was(
+    root: Path, backup: Path, tmp_path: Path
+) -> None:
+    append(root, 30)
+    (path,) = (root / "index").iterdir()
+    path.write_bytes(path.read_bytes() + bytes(1000))
+    settings = {name: TINY[name] for name in ("max_hash_slot_num", "max_index_num")}
+    mqstore.sync(root, backup, config=settings)
+    out = tmp_path / "out"
+    (finding,) = mqstore.restore(backup, out).findings
+    assert (finding.code, finding.path) == ("MQ-IX-11", f"index/{path.name}")
+    assert by_queue(out) == bodies(out) == bodies(root)
+    mqstore.rebuild(out, what="index", dry_run=False, config=settings)
+    append(out)
+
+
+def test_an_empty_index_file_before_others_stops_no_sync(
+    root: Path, backup: Path, tmp_path: Path
+) -> None:
+    append(root, 60)
+    os.truncate(min((root / "index").iterdir()), 0)
+    mqstore.sync(root, backup, config=TINY)
+    assert mqstore.restore(backup, tmp_path / "out").findings == ()
+    with mqstore.open(tmp_path / "out") as store:
+        assert len(store.query("T", "k5")) == 1
+
+
 def test_entries_stay_where_retention_runs_before_a_queue_is_copied(
     root: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

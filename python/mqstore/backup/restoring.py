@@ -19,6 +19,7 @@ from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
 from mqstore.backup.target import existing, make_root, target_of
 from mqstore.errors import (
+    ConfigError,
     CorruptionError,
     MessageNotFoundError,
     StoreLockedError,
@@ -135,7 +136,7 @@ def restore(
         ((), [b'one'])
     """
     if has_scheme(path):
-        raise ValueError(f"path: expected a folder of this machine, got the URL {path!s}")
+        raise wrong_setting("path", "a folder of this machine", f"the URL {path!s}")
     files = files_at(
         existing(target_of(target, storage_options)),
         at=at, snapshot=snapshot, to_offset=to_offset,
@@ -168,8 +169,9 @@ def restore(
     with _journal(out, plan, done) as journal:
         if topics is None:
             _write(out, files, journal, [name for name in names if name not in done], progress)
-            # Damage that the store had stays as it was; the findings have it.
-            with contextlib.suppress(CorruptionError):
+            # Damage that the store had stays as it was, such as an index file of another length
+            # than its settings make; the findings have it.
+            with contextlib.suppress(ConfigError, CorruptionError):
                 mqstore.recover(out, dry_run=False, config=settings)
             with mqstore.open(out, config=settings) as store:
                 found = store.max_physical_offset
