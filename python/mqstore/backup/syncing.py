@@ -552,7 +552,7 @@ class _Sync:
         ranges, at = tuple(one for one in ranges if one.begin >= table), max(at, table)
         for place in range(at, written, PIECE):
             self._objects.keep(name, place, file.read(place, min(place + PIECE, written)))
-        is_closed = file.path != last and cut == header
+        is_closed = file.path != last and cut == header and written > table
         if is_closed:
             for place, content in file.pieces(HEADER_BYTES, table):
                 self._objects.keep(name, place, content)
