@@ -60,9 +60,12 @@ def test_settings_that_cannot_be_are_usage(mq, store, tmp_path):
         ("sync store backup --every 60", "'--every': expected a duration such as 30s"),
         ("sync store backup --every 99999999999d", "'--every': expected at most 100000d"),
         ("sync store backup --every 500ms", "--every: expected 1s or more"),
+        ("sync s3://a/b backup", "path: expected a folder of this machine, got the URL s3://a/b"),
+        ("restore backup s3://a/b", "path: expected a folder of this machine, got the URL"),
+        ("snapshots backup --storage-option a=b", "expected None for a local path"),
     ],
 )
-def test_a_duration_that_cannot_be_is_usage(mq, store, tmp_path, command, wrong):
+def test_words_for_a_backup_that_cannot_be_are_usage(mq, store, tmp_path, command, wrong):
     backup = tmp_path / "backup"
     mqstore.sync(store, backup)
     before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}

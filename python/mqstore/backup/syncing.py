@@ -169,7 +169,7 @@ def sync(
         (True, False)
     """
     if has_scheme(path):
-        raise ValueError(f"path: expected a folder of this machine, got the URL {path!s}")
+        raise wrong_setting("path", "a folder of this machine", f"the URL {path!s}")
     if compress not in {None, "zstd"}:
         raise wrong_setting("compress", "zstd", repr(compress))
     if redact not in {None, "bodies"}:

@@ -313,7 +313,8 @@ def target_of(
     """The objects of a target, which need not be there."""
     if not has_scheme(target):
         if storage_options is not None:
-            raise ValueError("storage_options: expected None for a local path, which takes none")
+            text = "storage_options: expected None for a local path, which takes none"
+            raise ConfigError(text, "storage_options")
         return _Folder(os.path.abspath(os.fspath(target)))  # noqa: PTH100 - no link is followed
     objects = objects_of(target, None, storage_options)
     if not isinstance(objects, _ObstoreObjects):
