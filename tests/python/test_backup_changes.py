@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -248,6 +250,21 @@ def test_an_empty_index_file_before_others_stops_no_sync(
     assert mqstore.restore(backup, tmp_path / "out").findings == ()
     with mqstore.open(tmp_path / "out") as store:
         assert len(store.query("T", "k5")) == 1
+
+
+def test_names_are_utf_8_in_any_locale(root: Path, backup: Path, tmp_path: Path) -> None:
+    config = {**TINY, "validate_topic_names": False}
+    with mqstore.open(root, "a", config=config) as store:
+        store.append("ünï", b"1")
+    (root / "config/ünï.json").write_text("{}")
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for words in (["sync", root, backup], ["restore", backup, tmp_path / "out"]):
+        command = [sys.executable, "-m", "mqstore", *words]
+        done = subprocess.run(command, env=plain, capture_output=True, check=True)
+        assert b"no name of a store" not in done.stdout
+    for name in (f"consumequeue/ünï/0/{0:020}", "config/ünï.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (root / name).read_bytes()
+    assert not mqstore.sync(root, backup).is_new
 
 
 def test_entries_stay_where_retention_runs_before_a_queue_is_copied(

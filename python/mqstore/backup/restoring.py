@@ -16,7 +16,7 @@ import mqstore
 from mqstore._names import listed, missing_topics
 from mqstore.backup.moment import SETTINGS, BackupFiles, files_at
 from mqstore.backup.snapshot import kept_bytes, log_files
-from mqstore.backup.source import PIECE
+from mqstore.backup.source import PIECE, path_of
 from mqstore.backup.target import existing, make_root, target_of
 from mqstore.errors import (
     ConfigError,
@@ -221,7 +221,7 @@ def _write(
     with io_errors("create", out):
         (out / "commitlog").mkdir(exist_ok=True)
     for name in names:
-        path, has_data = out / name, False
+        path, has_data = path_of(out, name), False
         path.parent.mkdir(parents=True, exist_ok=True)
         with io_errors("write", path), path.open("wb") as file:
             file.truncate(files.files[name].length)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import mqstore
 from mqstore import _native
 from mqstore.backup.snapshot import can_keep
-from mqstore.backup.source import names_in
+from mqstore.backup.source import names_in, path_of
 from mqstore.store import DATABASES
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def small_files(
         found = (name.removesuffix(".bak") for name in names_in(root / folder))
         names += dict.fromkeys(f"{folder}/{name}" for name in found)
     for name in names:
-        path = root / name
+        path = path_of(root, name)
         if name.endswith(".tmp") or name in DATABASES:
             continue
         if path.is_symlink() or path.is_dir():
@@ -69,7 +68,7 @@ def _content(path: Path, *, has_bak: bool) -> bytes | None:
 def left_out_names(root: Path, *, redact: str | None) -> Iterator[str]:
     """A line for each kind of files that no snapshot has."""
     for name in sorted(names_in(root)):
-        known = _native._store_name(os.fsencode(name).decode("utf-8", "replace"))  # noqa: SLF001
+        known = _native._store_name(name.encode(errors="replace").decode())  # noqa: SLF001
         below = _WITHOUT_BODIES if redact else _WHOLE_BELOW
         if name in (*_WHOLE, *below, *_MADE_AGAIN, *QUEUES, "commitlog", "index"):
             continue

@@ -151,9 +151,19 @@ def cut_header(header: bytes, entries: Callable[[int, int], bytes], end: int) ->
     return bytes(HEADER_BYTES)
 
 
+def name_of(path: str | Path) -> str:
+    """The name that a backup has for a path: it is UTF-8, as the store's are, in any locale."""
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
+def path_of(root: Path, name: str) -> Path:
+    """The path below a folder of which a backup has the name."""
+    return root / os.fsdecode(name.encode("utf-8", "surrogateescape"))
+
+
 def names_in(folder: Path) -> list[str]:
     """Names in a folder, which may be missing."""
-    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return [name_of(path.name) for path in folder.iterdir()] if folder.is_dir() else []
 
 
 def folders_below(root: Path, depth: int) -> Iterable[Path]:

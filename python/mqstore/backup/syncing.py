@@ -53,6 +53,7 @@ from mqstore.backup.source import (
     cut_entries,
     cut_header,
     folders_below,
+    name_of,
 )
 from mqstore.backup.target import digest_of, existing, json_bytes, object_name, packed, target_of
 from mqstore.backup.upkeep import first_difference, is_kept
@@ -484,7 +485,7 @@ class _Sync:
         """Copies files of a queue or of the index; after a fork they have other entries."""
         files = {}
         for path in paths:
-            name = path.relative_to(self._root).as_posix()
+            name = name_of(path.relative_to(self._root))
             with contextlib.suppress(FileNotFoundError):  # expired meanwhile
                 before = self._before(name, path) if self._fork is None else None
                 files[name] = self._kept(name, path, before, copy, paths[-1])
@@ -495,7 +496,7 @@ class _Sync:
         files: dict[str, File] = {}
         for kind, size in QUEUES.items():
             for folder in folders_below(self._root / kind, 2):
-                topic, queue = folder.parts[-2:]
+                topic, queue = name_of(folder).split("/")[-2:]
                 is_batch = kind == "consumequeue" and kinds.get((topic, queue)) == "BatchCQ"
                 paths = numbered(folder, 20)
                 copy = partial(self._queue_file, int(BATCH) if is_batch else size)
