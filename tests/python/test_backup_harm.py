@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -274,15 +275,25 @@ def test_files_that_are_left_out_have_a_line(tmp_path: Path, store: Path) -> Non
     (config / "a\nb").write_bytes(b"1")
     (store / "consumequeue/T/x").mkdir()
     (store / "consumequeue/T/x" / ("0" * 20)).write_bytes(b"1" * 20)
+    (config / "large.json.bak").write_bytes(b"{}")
+    for large in (config / "large.json", config / "small.json.bak"):
+        large.touch()
+        os.truncate(large, (1 << 30) + 1)
+    (config / "small.json").write_bytes(b"{}")
     lines = mqstore.sync(store, tmp_path / "backup").left_out
     for name, kind in (
         ("config/sub", "a folder"),
         ("config/linked.json", "a link"),
         ("config/a\\nb", "no name of a store"),
+        ("config/large.json", "more than 1073741824 bytes"),
         (f"consumequeue/T/x/{'0' * 20}", "no name of a store"),
     ):
         assert f"'{name}': {kind}" in lines
+    assert not any("small.json" in line for line in lines)
+    assert mqstore.check_backup(tmp_path / "backup").ok
     assert mqstore.restore(tmp_path / "backup", tmp_path / "out").left_out == lines
+    for name in ("large", "small"):
+        assert (tmp_path / f"out/config/{name}.json").read_bytes() == b"{}"
     with pytest.raises(mqstore.StoreIOError, match="Not a directory"):
         mqstore.restore(tmp_path / "backup", store / "abort" / "x")
 

@@ -13,6 +13,7 @@ import mqstore
 from mqstore import _native
 from mqstore.backup.snapshot import can_keep
 from mqstore.backup.source import names_in, path_of
+from mqstore.backup.target import MOST_OBJECT_BYTES
 from mqstore.store import DATABASES
 
 if TYPE_CHECKING:
@@ -49,8 +50,12 @@ def small_files(
             skipped.append(f"{name!a}: a {'link' if path.is_symlink() else 'folder'}")
         elif not can_keep(name):
             skipped.append(f"{name!a}: no name of a store")
-        elif (content := _content(path, has_bak=name not in _WHOLE)) is not None:
-            yield name, content
+        else:
+            content = _content(path, has_bak=name not in _WHOLE)
+            if _is_large(path):
+                skipped.append(f"{name!a}: more than {MOST_OBJECT_BYTES} bytes")
+            if content is not None:
+                yield name, content
 
 
 def _content(path: Path, *, has_bak: bool) -> bytes | None:
@@ -59,10 +64,17 @@ def _content(path: Path, *, has_bak: bool) -> bytes | None:
     # The former content of `abort` says nothing of the store now.
     for place in (path, path.with_name(f"{path.name}.bak"))[: 1 + has_bak]:
         with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
-            if place.is_file() and not place.is_symlink():
+            if place.is_file() and not place.is_symlink() and not _is_large(place):
                 found[place] = place.read_bytes()
     readable = (c for c in found.values() if len(found) > 1 and read_table(c) is not None)
     return next(readable, next(iter(found.values()), None))
+
+
+def _is_large(path: Path) -> bool:
+    """Whether a file would be an object that no reader takes for one of a sync."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_size > MOST_OBJECT_BYTES
+    return False
 
 
 def left_out_names(root: Path, *, redact: str | None) -> Iterator[str]:
