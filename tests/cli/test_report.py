@@ -120,7 +120,8 @@ def test_a_page_appears_whole_or_not_at_all(mq, store, tmp_path):
     out = tmp_path / "missing" / "page.html"
     assert "missing" in mq("report", store, "-o", out, code=5).err
     out = tmp_path / "page.html"
-    mq("report", tmp_path, "-o", out, code=3)
+    (tmp_path / "none").mkdir()
+    mq("report", tmp_path / "none", "-o", out, code=3)
     assert not out.exists()
     with pytest.raises(KeyboardInterrupt):
         mqstore.report(store, out, progress=interrupt)
