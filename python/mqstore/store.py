@@ -21,6 +21,7 @@ from mqstore.errors import (
     check_argument,
     check_path,
     expect,
+    wrong_setting,
 )
 
 if TYPE_CHECKING:
@@ -240,8 +241,6 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         storage_options = {**(storage_options or {}), **moment}
     path = connect(path, storage_options, storage)
     if is_remote(path):
-        if mode != "r":
-            local(f"backup://{path}", f'mode "{mode}"')
         path.renew(FRESH_S)
         return Store(path, mode, settings)
     left = until(timeout)
@@ -333,15 +332,29 @@ def local(path: _P, call: str) -> _P:
     """Returns a path that a call writes to, which the operating system must have.
 
     Raises:
-        StoreReadOnlyError: It is a URL.
+        StoreReadOnlyError: It is a URL, or a backup.
     """
-    if not has_scheme(path):
+    if is_backup(path):
+        what, advice = "a backup", "make a store of it with `mqstore restore`"
+    elif has_scheme(path):
+        what = "a store behind a URL"
+        advice = "copy it to a local folder with the tools of the object store"
+    else:
         return path
-    text = (
-        f"{_shown(path)}: {call} writes, a store behind a URL is read-only, and nothing was "
-        "changed: copy it to a local folder with the tools of the object store, and work there"
-    )
-    raise StoreReadOnlyError(text, _shown(path))
+    text = f"{_shown(path)}: {call} writes, {what} is read-only, and nothing was changed: {advice}"
+    raise StoreReadOnlyError(f"{text}, and work there", _shown(path))
+
+
+def check_outside(argument: str, path: object, root: object, kind: str = "store") -> None:
+    """Refuses a path to write that lies inside of the store, or the backup, that is read.
+
+    Raises:
+        ConfigError: It does.
+    """
+    if not (has_scheme(path) or has_scheme(root)):
+        target, source = (Path(os.path.realpath(one)) for one in (path, root))  # type: ignore[call-overload]
+        if target.is_relative_to(source):
+            raise wrong_setting(argument, f"a path outside of the {kind}", path)
 
 
 def until(timeout: Seconds | None) -> Callable[[], float]:

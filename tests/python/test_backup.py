@@ -391,7 +391,7 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, store: Path) -> None:
         mqstore.sync(tmp_path / "missing", backup)
     assert not backup.exists()
     with pytest.raises(mqstore.ConfigError, match="expected an empty folder"):
-        mqstore.sync(store, store)
+        mqstore.sync(store, tmp_path)
     with pytest.raises(mqstore.UnsupportedError, match="only if they are missing"):
         mqstore.sync(store, "memory://backup")
     with pytest.raises(ValueError, match="expected a folder"):
@@ -405,8 +405,17 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, store: Path) -> None:
         mqstore.sync(other, backup)
     with pytest.raises(mqstore.MessageNotFoundError, match="the newest"):
         mqstore.open(backup, snapshot="x")
-    with pytest.raises(mqstore.StoreReadOnlyError):
-        mqstore.open(backup, "r+")
+    for call in (partial(mqstore.open, mode="r+"), mqstore.recover, mqstore.rebuild, mqstore.clean):
+        with pytest.raises(mqstore.StoreReadOnlyError, match="make a store of it"):
+            call(backup)
+    with pytest.raises(mqstore.ConfigError, match=r"got the backup .*nothing was copied"):
+        mqstore.sync(backup, tmp_path / "second")
+    (tmp_path / "link").symlink_to(store)
+    with pytest.raises(mqstore.ConfigError, match=r"^target: .*outside of the store"):
+        mqstore.sync(store, tmp_path / "link" / "backup")
+    with pytest.raises(mqstore.ConfigError, match=r"^path: .*outside of the backup"):
+        mqstore.restore(backup, backup / "new")
+    assert not (tmp_path / "second").exists()
     (backup / "mqstore-backup.json").write_text('{"format": "mqstore-backup", "version": 3}')
     for call in (mqstore.snapshots, mqstore.open, mqstore.check_backup):
         with pytest.raises(mqstore.UnsupportedError, match="pip install --upgrade"):

@@ -29,7 +29,7 @@ from mqstore.errors import (
 )
 from mqstore.files.durable import sync, sync_up
 from mqstore.results import Finding, _Report
-from mqstore.store import has_scheme
+from mqstore.store import check_outside, has_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -119,7 +119,7 @@ def restore(
         MessageNotFoundError: The backup has no such snapshot, nothing as old as `at`, or not one
             of the topics.
         OffsetOutOfRangeError: The backup does not reach `to_offset`.
-        ConfigError: The folder is not empty.
+        ConfigError: The folder is not empty, or lies inside of the backup.
         StoreLockedError: Another restore writes there.
         CorruptionError: An object is missing or damaged; the error has its name. With `topics`: the
             log is damaged.
@@ -137,6 +137,7 @@ def restore(
     """
     if has_scheme(path):
         raise wrong_setting("path", "a folder of this machine", f"the URL {path!s}")
+    check_outside("path", path, target, "backup")
     files = files_at(
         existing(target_of(target, storage_options)),
         at=at, snapshot=snapshot, to_offset=to_offset,

@@ -69,7 +69,7 @@ from mqstore.errors import (
 from mqstore.files.layout import log_folders, log_paths, numbered
 from mqstore.files.pace import Pace
 from mqstore.results import _Report
-from mqstore.store import has_scheme, settings_of
+from mqstore.store import check_outside, has_scheme, is_backup, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -152,9 +152,9 @@ def sync(
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
-        ConfigError: The target has the backup of another store, or other files; or the store's log
-            does not reach the backup's, as that of an empty store; `compress` is unknown,
-            or `redact` is not that of the backup.
+        ConfigError: The path is a backup, or the target lies inside of the store, has the backup of
+            another store, or other files; or the store's log does not reach the backup's, as that
+            of an empty store; `compress` is unknown, or `redact` is not that of the backup.
         UnsupportedError: The target cannot write an object only if it is missing, or its format is
             newer than this mqstore.
         CorruptionError: With `verify`: the target gave back something else.
@@ -171,6 +171,10 @@ def sync(
     """
     if has_scheme(path):
         raise wrong_setting("path", "a folder of this machine", f"the URL {path!s}")
+    if is_backup(path):
+        advice = "nothing was copied: copy its folder as it is, or `mqstore restore` it"
+        raise wrong_setting("path", "a store", f"the backup {path!s}", advice)
+    check_outside("target", target, path)
     if compress not in {None, "zstd"}:
         raise wrong_setting("compress", "zstd", repr(compress))
     if redact not in {None, "bodies"}:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
@@ -12,7 +11,7 @@ from mqstore._names import listed
 from mqstore.errors import checked, wrong_setting
 from mqstore.exchange import matching
 from mqstore.results import _Report
-from mqstore.store import connect, connect_each, local, settings_of
+from mqstore.store import check_outside, connect, connect_each, local, settings_of
 
 if TYPE_CHECKING:
     import os
@@ -189,8 +188,7 @@ def copy(
     path = connect(path, storage_options)
     rules, salt = matching.load_rules(redact)
     local(out, "mqstore.copy")
-    if Path(out).resolve().is_relative_to(Path(path).resolve()):
-        raise wrong_setting("out", "a folder outside of the store", out)
+    check_outside("out", out, path)
     if redact_default not in {None, "zeros", "drop"}:
         raise wrong_setting("redact_default", "zeros or drop", repr(redact_default))
     choice = matching.Choice(

@@ -24,13 +24,12 @@ from mqstore.errors import (
     InvalidMessageError,
     StoreIOError,
     checked,
-    wrong_setting,
 )
 from mqstore.exchange import formats
 from mqstore.exchange.matching import Choice, check_choice
 from mqstore.files.durable import sync
 from mqstore.results import _Report
-from mqstore.store import below, connect, local, root_of, settings_of
+from mqstore.store import below, check_outside, connect, local, root_of, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -124,8 +123,7 @@ def export_store(
         raise ConfigError(text, "format")
     formats.need_pyarrow(format)
     local(target, "mqstore.export_store")
-    if Path(target).resolve().is_relative_to(Path(path).resolve()):
-        raise wrong_setting("target", "a path outside of the store", target)
+    check_outside("target", target, path)
     names = listed(topics)
     choice = Choice(topics=names and sorted(names), tags=tags, begin_ms=begin_ms, end_ms=end_ms)
     advance = progress or (lambda _done, _total: None)

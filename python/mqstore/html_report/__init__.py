@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore import text
-from mqstore.errors import StoreIOError, checked, needs, wrong_setting
+from mqstore.errors import StoreIOError, checked, needs
 from mqstore.files.durable import new_file
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
-from mqstore.store import connect, local
+from mqstore.store import check_outside, connect, local
 
 with needs("report", "mqstore.report"):
     from jinja2 import Environment, StrictUndefined
@@ -80,8 +80,7 @@ def report(
     """
     path = connect(path, storage_options)
     out = Path(local(out_html, "mqstore.report"))
-    if out.resolve().is_relative_to(Path(path).resolve()):
-        raise wrong_setting("out_html", "a file outside of the store", out)
+    check_outside("out_html", out, path)
     if not overwrite and os.path.lexists(out):
         raise FileExistsError(17, "the report is there already", str(out))
     facts = gather(path, progress=progress, config=config)
