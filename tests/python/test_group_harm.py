@@ -396,6 +396,26 @@ def test_an_answer_to_an_earlier_delivery_changes_nothing(store: mqstore.Store) 
         assert group.ack([again, again])
 
 
+@pytest.mark.parametrize("answer", ["ack", "nack", "skip", "give_back"])
+@pytest.mark.parametrize("topic", ["t", "w"])
+def test_another_store_s_message_is_not_in_flight(
+    tmp_path: Path, store: mqstore.Store, answer: str, topic: str
+) -> None:
+    """It may lie at the same offset of the log, with the same time and body."""
+    own = store.get(store.min_physical_offset)
+    with mqstore.open(tmp_path / "other", "a", config=ROOMY) as other, store.group("h") as group:
+        times = {name: getattr(own, name) for name in ("store_timestamp_ms", "born_timestamp_ms")}
+        body = b"1" if topic == "t" else own.body
+        other.append_many([mqstore.Message(topic, body, tags="even", **times)])
+        given = other.get(0)
+        assert given.physical_offset == own.physical_offset
+        assert len(given.record) == len(own.record)
+        (taken,) = group.poll("t", max_messages=1)
+        assert getattr(group, answer)([given] if answer == "give_back" else given) in (False, None)
+        assert group.ack([given]) is False
+        assert group.ack(taken) is True
+
+
 def test_nack_beside_a_broker_writes_no_retry(reader: mqstore.Store) -> None:
     with reader.group("g") as group:
         (message,) = group.poll("t", max_messages=1)

@@ -58,8 +58,9 @@ class TakenQueue:
 
     place: int
     began: int = field(init=False)
-    # By physical offset.
-    waiting: dict[int, Span] = field(default_factory=dict)
+    # By physical offset: the places before and behind each, and what tells the message from one of
+    # another store.
+    waiting: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     # Those of them that nobody has seen, by their places; the first to come again.
     returned: dict[int, tuple[StoredMessage, str | None, int]] = field(default_factory=dict)
     # Physical offsets, each with its message, tag expression and deadline.
@@ -169,7 +170,7 @@ class InFlight:
     ) -> list[Found]:
         tags = asked.tags
         found = [
-            (key, message, queue.waiting[message.physical_offset], after)
+            (key, message, queue.waiting[message.physical_offset][:2], after)
             for message, of_tags, after in queue.returned.values()
             if tags in (None, of_tags) and asked.wanted(message)
         ][:max_messages]
@@ -245,14 +246,17 @@ class InFlight:
         queue.returned.pop(span[0], None)
         if message.physical_offset in self._late:
             message = self._again[message.physical_offset] = copy(message)
-        queue.waiting[message.physical_offset] = span
+        queue.waiting[message.physical_offset] = (*span, _mark(message))
         self._flight[message.physical_offset] = key
         return message
 
     def _queue_of(self, message: StoredMessage) -> QueueKey | None:
         """The queue of a message in flight; ``None`` for others, and before they came again."""
-        again = self._again.get(message.physical_offset, message)
-        return self._flight.get(message.physical_offset) if again is message else None
+        at = message.physical_offset
+        key = self._flight.get(at)
+        if key is None or self._again.get(at, message) is not message:
+            return None
+        return key if self._open[key].waiting[at][2] == _mark(message) else None
 
     def _land(self, key: QueueKey, message: StoredMessage) -> None:
         del self._flight[message.physical_offset]
@@ -274,7 +278,7 @@ class InFlight:
                     done.setdefault(key, {})[message.physical_offset] = message
             for key, of_queue in done.items():
                 waiting = self._open[key].waiting
-                acks = [(*waiting[at], one.store_timestamp_ms) for at, one in of_queue.items()]
+                acks = [(*waiting[at][:2], one.store_timestamp_ms) for at, one in of_queue.items()]
                 self._places.ack(*key, acks)
                 for message in of_queue.values():
                     self._land(key, message)
@@ -316,7 +320,7 @@ class InFlight:
                 del self._flight[message.physical_offset]
                 self._again.pop(message.physical_offset, None)
                 queue = self._open[key]
-                before, _ = queue.waiting[message.physical_offset]
+                before = queue.waiting[message.physical_offset][0]
                 queue.returned[before] = (message, tags, queue.place)
                 queue.hidden.pop(message.physical_offset, None)
                 keys.add(key)
@@ -428,15 +432,17 @@ class InFlight:
                 self._places.commit()  # nothing else says what a filter passed over
         self._release(key)
 
-    def _advance(self, key: QueueKey, queue: TakenQueue, in_flight: Iterable[Span]) -> int:
+    def _advance(
+        self, key: QueueKey, queue: TakenQueue, in_flight: Iterable[tuple[int, ...]]
+    ) -> int:
         """Moves the group to the first message in flight, for the next commit; gives its place.
 
         Messages behind that one that are done stay so.
         """
         spans = sorted(in_flight)
         first = spans[0][0] if spans else queue.place
-        ends = [before for before, _ in spans[1:]] + [queue.place]
-        gaps = zip((after for _, after in spans), ends, strict=False)
+        ends = [span[0] for span in spans[1:]] + [queue.place]
+        gaps = zip((span[1] for span in spans), ends, strict=False)
         done = [(after, end) for after, end in gaps if after < end]
         self._places.advance(*key, first, done, queue.place)
         return first
@@ -465,6 +471,10 @@ class InFlight:
                 queue.begin_at(first)
             for key, queue in queues:
                 self._release_returned(key, queue)
+
+
+def _mark(message: StoredMessage) -> int:
+    return hash((message, message.topic))
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
