@@ -320,7 +320,9 @@ class AsyncConsumerGroup(_Threaded):
         """
         check_handler(handler, is_awaited=True)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        stop = options.setdefault("stop", threading.Event())
+        stop = options.get("stop")
+        if stop is None:
+            stop = options["stop"] = threading.Event()
 
         async def handled(message: StoredMessage) -> object:
             result = handler(message)

@@ -323,7 +323,7 @@ _KINDS = {
     "path": "path target out source a b out_html cache_dir only_backed_up spill",
     "text": "tags snapshot group topic key id to",
     "texts": "topics keys by",
-    "call": "progress",
+    "call": "progress backoff",
     "options": "storage_options",
     "flag": "dry_run allow_empty renumber overwrite drop_beyond new_timeline allow_files verify",
     "number": "keep_hourly to_offset bytes_per_s threads queue_id queue_offset",

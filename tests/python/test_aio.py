@@ -206,7 +206,8 @@ def test_process_awaits_its_handler_and_retries(tmp_path: Path) -> None:
     assert sorted(seen) == [(b"0", 0), (b"1", 0), (b"1", 1), (b"2", 0)]
 
 
-def test_a_call_that_is_cancelled_twice_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"stop": None}])
+def test_a_call_that_is_cancelled_twice_ends(tmp_path: Path, options: dict[str, Any]) -> None:
     async def main() -> list[mqstore.StoredMessage]:
         config = {"delivery": True}
         async with await mqstore.aio.open(tmp_path, "a", config=config) as store:
@@ -218,7 +219,7 @@ def test_a_call_that_is_cancelled_twice_ends(tmp_path: Path) -> None:
                 began.set()
                 await may_end.wait()
 
-            task = asyncio.create_task(group.process("t", handle))
+            task = asyncio.create_task(group.process("t", handle, **options))
             await began.wait()
             for _ in range(3):
                 task.cancel()

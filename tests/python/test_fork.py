@@ -112,7 +112,8 @@ def test_hm05_a_group_stays_with_the_parent(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         store.append("T", b"parent")
         group = store.group("g")
-        assert in_child(lambda: str(group.poll("T"))).startswith("StoreClosedError")
+        for use in (group.poll, lambda topic: group.process(topic, print)):
+            assert in_child(lambda use=use: str(use("T"))).startswith("StoreClosedError")
         assert len(group.poll("T")) == 1
 
 

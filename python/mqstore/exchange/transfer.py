@@ -114,6 +114,7 @@ def export_store(
         NotAStoreError: No such folder, or no store in it.
         ConfigError: No such format, pyarrow is missing, or `target` lies inside of the store.
         MessageNotFoundError: A topic or the filters match nothing; nothing was written.
+        ValueError: Something else in `on_error`.
         CorruptionError: Damage, with ``on_error="raise"``; else it is counted.
         StoreIOError: Something is at `target` already, or the system refused something.
     """
@@ -168,7 +169,7 @@ def _write(
     scan = store.scan_arrow(
         columns=formats.columns_of(format),
         # Damage that is passed over is counted.
-        on_error="raise" if on_error == "raise" else "report",
+        on_error="report" if on_error == "skip" else on_error,
         # Bodies are exported as they are stored.
         decompress=False,
         batch_rows=formats.BATCH_ROWS,

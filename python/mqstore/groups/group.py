@@ -16,6 +16,7 @@ from mqstore.errors import (
     StoreClosedError,
     StoreError,
     StoreLockedError,
+    check_argument,
     expect,
     expected,
 )
@@ -272,14 +273,16 @@ class ConsumerGroup(InFlight):
             on_loss: As for ``poll``.
 
         Returns:
-            How many messages were handled, retried, and dead, when `stop` is set, the store is
-            closed, or after `idle_s`.
+            How many messages were handled, retried, and dead, when `stop` is set, the store or the
+            group is closed meanwhile, or after `idle_s`.
 
         Raises:
             ConfigError: This writer delivers no retries: ``delivery=False``, or a broker's store.
             TypeError: `handler` cannot be called, or gives a coroutine, as for ``mqstore.aio``; the
                 message is not done.
             OffsetOutOfRangeError: Messages were deleted, with ``on_loss="error"``.
+            StoreClosedError: The store or the group is closed already, or belongs to the process
+                that this one was forked off.
             ValueError: `max_attempts`, `concurrency` or `max_messages` below 1.
         """
         from mqstore.groups.processing import Processing, check_handler
@@ -296,6 +299,12 @@ class ConsumerGroup(InFlight):
             expect(name, number, int, "an int")
             if number < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {number}")
+        if backoff is not None:
+            check_argument("backoff", backoff)
+        stop = threading.Event() if stop is None else stop
+        if not hasattr(stop, "is_set"):
+            raise TypeError(expected("stop", "a threading.Event", type(stop).__name__))
+        self._places.queues(topic)  # refuses what is closed
 
         def level(message: StoredMessage) -> int:
             failures = message.reconsume_times + 1
@@ -309,7 +318,7 @@ class ConsumerGroup(InFlight):
         idle = seconds_or_ever(math.inf if idle_s is None else idle_s, "idle_s")
         most = max_messages if ordered else 1
         work = Processing(self, topic, handler, level, most, tags, ordered, on_loss)
-        return work.run(concurrency, stop or threading.Event(), idle)
+        return work.run(concurrency, stop, idle)
 
     def commit(self) -> None:
         """Counts everything in flight as done, and commits the group's offsets.
