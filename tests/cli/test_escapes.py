@@ -1,6 +1,9 @@
 """HO01: nothing that a store holds may act on a terminal."""
 
 import base64
+import json
+import os
+import pathlib
 import shutil
 
 import pytest
@@ -163,6 +166,31 @@ def test_ho01_raw_is_for_programs_only(mq, hostile):
     assert code == 2
     assert b"--raw writes unescaped bytes" in err
     assert out == b""
+
+
+def test_names_that_are_no_utf8_are_shown_in_json(mq, tmp_path):
+    source, out = (os.fsdecode(os.fsencode(tmp_path) + name) for name in (b"/\xff", b"/\xfe"))
+    with mqstore.open(source, "a", config=SETTINGS) as store:
+        store.append("t", b"")
+    pathlib.Path(source, "commitlog", os.fsdecode(b"\xfd")).touch()
+    for command in (
+        *("info", "verify", "doctor", "rebuild", "recover", "clean", "pending", "salvage", "stats"),
+        ("preflight", "--to", "5.5"),
+        ("convert", "--index", "rocksdb"),
+        ("diff", source),
+        ("sync", out + "-backup"),
+        ("export", out + "-export"),
+        ("copy", out + "-copy"),
+    ):
+        name, *options = [command] if isinstance(command, str) else command
+        shown = json.loads(mq(name, source, *options, "--json", code=None).out)
+        path = shown.get("path", "\ufffd") if isinstance(shown, dict) else "\ufffd"
+        assert "\ufffd" in path, name
+    assert mq("import", out + "-export", out + "-import", "--json").code == 0
+    assert mq("restore", out + "-backup", out + "-restored", "--json").code == 0
+    rows = json.loads(mq("sql", source, "select broker from messages", "--json").out)
+    assert rows == [{"broker": r"\udcff"}]
+    assert "\ufffd" in mqstore.verify(source).to_json()
 
 
 def test_an_error_that_names_a_hostile_path_is_escaped(mq, tmp_path):

@@ -3,6 +3,7 @@
 import ast
 import copy
 import inspect
+import json
 import operator
 import pickle
 import re
@@ -482,6 +483,8 @@ def test_a_query_result_is_a_sequence():
 def test_reports_are_json():
     report = mqstore.RecoveryReport("crash", 9, 3, quarantined_messages=[(5, "t", 0, 1, 7)])
     assert report.quarantined_messages == (results.QuarantinedMessage(5, "t", 0, 1, 7),)
+    (kept,) = json.loads(report.to_json())["quarantined_messages"]
+    assert kept["topic"] == "t"
     assert '"mode":"crash"' in report.to_json()
     finding = VALUES[IDS.index("Finding")][0]
     verified = mqstore.VerifyReport("/a", "full", ok=False, findings=(finding,))

@@ -14,11 +14,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from mqstore.results import as_document, json_bytes
 from mqstore.text import UNSAFE, count_text, day_text, escape, minute_text, size_text, time_text
 from mqstore.text.zone import zone
 
@@ -64,7 +65,7 @@ def _json_spelt(match: re.Match[str]) -> str:
 
 def to_json(value: object, *, indent: int = 0) -> str:
     """One JSON document, with the same characters escaped as JSON escapes them."""
-    encoded = msgspec.json.encode(value, enc_hook=int)
+    encoded = json_bytes(value)
     if indent:
         encoded = msgspec.json.format(encoded, indent=indent)
         # The line breaks are the layout's own; inside of strings they are escaped already.
@@ -73,19 +74,6 @@ def to_json(value: object, *, indent: int = 0) -> str:
         # The layout of a part that was taken over as it stands: inside of strings there is none.
         encoded = msgspec.json.format(encoded, indent=-1)
     return UNSAFE.sub(_json_spelt, encoded.decode())
-
-
-def as_document(value: object) -> Any:
-    """A report as JSON has it: its fields by their names, those of named tuples too."""
-    if is_dataclass(value):
-        return {one.name: as_document(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: as_document(item) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return as_document(value._asdict())
-    if isinstance(value, list | tuple):
-        return [as_document(item) for item in value]
-    return value
 
 
 def known(values: Iterable[T | None]) -> list[T]:

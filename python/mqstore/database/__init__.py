@@ -17,6 +17,7 @@ from mqstore._names import broker_of
 from mqstore.database.tables import TABLES, Stores, Table, columns_of
 from mqstore.errors import ConfigError, checked, expect, needs, wrong_setting
 from mqstore.store import connect_each
+from mqstore.text import in_utf8
 from mqstore.text.zone import zone
 
 with needs("sql", "mqstore.sql"):
@@ -391,7 +392,7 @@ def _by_broker(paths: list[str]) -> dict[str, str]:
         raise ConfigError(f"paths: {twice[0]} is named twice", "paths")
     names = [broker_of(path) for path in paths]
     unique = len(set(names)) == len(names)
-    return dict(zip(names if unique else paths, paths, strict=True))
+    return dict(zip(map(in_utf8, names if unique else paths), paths, strict=True))
 
 
 def _zone_name(connection: duckdb.DuckDBPyConnection) -> str:

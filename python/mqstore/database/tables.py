@@ -264,8 +264,8 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         from mqstore.care.unread import GroupReader
         from mqstore.cli.commands.queues import queue_rows, topic_rows
         from mqstore.cli.commands.structures import entry_rows
-        from mqstore.cli.output import as_document
         from mqstore.files.layout import index_files, list_files
+        from mqstore.results import as_document
 
         stores = self._stores
         if self._name == "findings":

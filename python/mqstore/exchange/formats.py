@@ -16,6 +16,7 @@ from mqstore._native import Damage
 from mqstore._settings import OF_FILES
 from mqstore.errors import ConfigError, CorruptionError, InvalidMessageError, damaged, install
 from mqstore.exchange.rows import message_of
+from mqstore.text import in_utf8
 
 if TYPE_CHECKING:
     import builtins
@@ -263,7 +264,7 @@ def read_messages(kind: Format, path: Path) -> Iterator[list[Placed]]:
 
 def place_of(kind: Format, path: Path) -> str:
     """The words before a row's number."""
-    return f"{path}: {'line' if kind == 'jsonl' else 'row'}"
+    return f"{in_utf8(str(path))}: {'line' if kind == 'jsonl' else 'row'}"
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:

@@ -6,9 +6,10 @@ given here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, final, overload
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final, overload
 
 if TYPE_CHECKING:
     from mqstore._native import StoredMessage
@@ -124,9 +125,32 @@ class _Report:
 
     def to_json(self) -> str:
         """The report as one JSON document, its fields by their names."""
-        import msgspec  # 20 ms that `import mqstore` need not spend
+        return json_bytes(as_document(self)).decode()
 
-        return msgspec.json.encode(self).decode()
+
+def as_document(value: object) -> Any:  # noqa: ANN401 - of any report
+    """A report as JSON has it: its fields by their names, those of named tuples too."""
+    if is_dataclass(value):
+        return {one.name: as_document(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {as_document(name): as_document(item) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return as_document(value._asdict())
+    if isinstance(value, list | tuple):
+        return [as_document(item) for item in value]
+    if isinstance(value, str):  # bytes of a file's name that are no UTF-8
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+    return value
+
+
+def json_bytes(value: object) -> bytes:
+    """One JSON document."""
+    import msgspec  # 20 ms that `import mqstore` need not spend
+
+    try:
+        return msgspec.json.encode(value, enc_hook=int)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(as_document(value), enc_hook=int)
 
 
 class QuarantinedMessage(NamedTuple):

@@ -28,6 +28,11 @@ UNSAFE = re.compile(
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
+def in_utf8(text: str) -> str:
+    """The text, with bytes of a file's name that are no UTF-8 spelt out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class Milliseconds(int):
     """Milliseconds from a text with a date, which cannot be seconds by mistake."""
 

@@ -10,8 +10,9 @@ from typing import Any
 import mqstore
 from mqstore.cli import shared
 from mqstore.cli.options import option, read_command
-from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
+from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.cli.progress import progress
+from mqstore.results import as_document
 from mqstore.text import count_text, duration_text, escape, size_text, time_text
 
 _COLUMNS = columns(

@@ -17,9 +17,10 @@ from mqstore.cli import shared
 from mqstore.cli.messages import note_skipped
 from mqstore.cli.names import refusals
 from mqstore.cli.options import FILE, command, flag, option, read_argument, read_command, several
-from mqstore.cli.output import Column, Lines, Output, Rows, as_document, columns, note, table_lines
+from mqstore.cli.output import Column, Lines, Output, Rows, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.layout import LogFiles, log_folders
+from mqstore.results import as_document
 from mqstore.store import _broker_conf, has_scheme, is_remote
 from mqstore.text import count_text, escape, size_text
 

@@ -13,9 +13,10 @@ import mqstore
 from mqstore.cli import shared
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import command, flag, open_to_change, option, several
-from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
+from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.cli.quarantine import folders, kept_messages, put_back
+from mqstore.results import as_document
 from mqstore.store import settings_of
 from mqstore.text import count_text, duration_text, escape, size_text
 
