@@ -18,6 +18,7 @@ from helpers.files import digests
 from helpers.golden import Case, manifest
 from helpers.stores import TINY, log_bytes, message, times
 from mqstore._settings import OWN_FILE
+from mqstore.results.documents import document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,6 +194,18 @@ def test_rows_written_by_hand_are_enough(tmp_path: Path) -> None:
         assert (two.body, two.queue_offset) == (b"\xff\xff", 1)
         assert (three.queue_id, three.store_timestamp_ms) == (2, 7)
         assert len(store.query("T", "k")) == 1
+
+
+def test_rows_of_a_command_and_of_a_scan_are_enough(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "a", config=TINY) as store:
+        store.append("T", b"one", tags="a", keys="k", delay_level=1)
+        (message,) = store.scan()
+        (tmp_path / "mine.jsonl").write_text(json.dumps(document(message)))
+        write(tmp_path / "mine.parquet", store.scan_arrow(on_error="report").read_all())
+    for form in ("jsonl", "parquet"):
+        mqstore.import_store(tmp_path / f"mine.{form}", tmp_path / form, config=TINY)
+        with mqstore.open(tmp_path / form) as store:
+            assert [one.properties for one in store.scan()] == [message.properties]
 
 
 def test_a_message_that_was_edited_out_leaves_a_stand_in(tmp_path: Path) -> None:
@@ -380,6 +393,8 @@ REFUSED = [
     ({"queue_id": "1"}, "queue_id"),
     ({"topic": "a/b"}, "topic"),
     ({"body": 5}, "body"),
+    ({"key": "o-1"}, "key: a message has no such field; did you mean 'keys'?"),
+    ({"tag": "paid"}, "tag: a message has no such field; did you mean 'tags'?"),
     ({"record": 5}, "record"),
     ({"record_base64": "AAAA"}, "record"),
     ({"properties": [1]}, "properties"),
@@ -444,6 +459,7 @@ def test_a3_rows_that_are_there_twice_are_refused_in_every_format(
         ("queue_id", pa.array([None, None, 1.5]), "queue_id"),
         ("queue_id", pa.array([None, None, 10**15], pa.timestamp("s")), "queue_id"),
         ("raw_body", pa.array([None, None, 3]), "raw_body"),
+        ("key", pa.array([None, None, "k"]), "key"),
     ],
 )
 def test_a3_columns_of_the_wrong_type_are_refused_with_the_row(

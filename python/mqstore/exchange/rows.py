@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
+from mqstore._names import nearest
 from mqstore._native import Message
 from mqstore.errors import InvalidMessageError
+from mqstore.results import documents
+from mqstore.results.documents import BodyForm
 from mqstore.text import Milliseconds
 
 Row: TypeAlias = "dict[str, Any]"
@@ -33,6 +36,15 @@ FIELDS = (
 )
 """Fields shared by a row and a message."""
 _TIMES = frozenset(["born_timestamp_ms", "store_timestamp_ms"])
+_BYTES = ("record", "body", "raw_body", "properties", "raw_properties")
+_KNOWN = frozenset(
+    [
+        *FIELDS, *_BYTES, *(f"{name}_base64" for name in _BYTES), "store_timestamp",
+        "born_timestamp", *documents.FIELDS, *(f"body_{form}" for form in get_args(BodyForm)),
+        *("batch", "batch_error", "body_error", "broker", "error"),
+    ]
+)  # fmt: skip
+"""Fields of messages as rows, wherever they come from: of an export, a command, or a scan."""
 
 
 def message_of(row: Row, number: int) -> Placed:
@@ -41,6 +53,11 @@ def message_of(row: Row, number: int) -> Placed:
     Raises:
         InvalidMessageError: A field that is missing, or that no record can hold.
     """
+    if not row.keys() <= _KNOWN:
+        for name in row.keys() - _KNOWN:
+            if row[name] is not None:
+                text = f"{name}: a message has no such field{nearest(name, _KNOWN)}"
+                raise InvalidMessageError(text, name, "MESSAGE_ILLEGAL")
     for name in (*FIELDS, "queue_offset", "physical_offset"):
         if isinstance(row.get(name), bool):
             raise _wrong(name, "a number", row[name])
