@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
     from datetime import datetime
 
-    from mqstore._native import StoredMessage
+    from mqstore._native import QueueInfo, StoredMessage
     from mqstore.config import ConfigLike, StoreConfig
+    from mqstore.files.remote import IoCounts
     from mqstore.groups.delays import Seconds
     from mqstore.groups.in_flight import OnLoss
     from mqstore.groups.processing import Processed
@@ -145,6 +146,7 @@ class AsyncStore(_Threaded):
     groups = _awaitable(mqstore.Store.groups)
     refresh = _awaitable(mqstore.Store.refresh)
     scan_arrow = _awaitable(mqstore.Store.scan_arrow)
+    versions = _awaitable(mqstore.Store.versions)
 
     path: Final[str] = _property(mqstore.Store, "path")
     mode: Final[Literal["r", "r+", "a"]] = _property(mqstore.Store, "mode")
@@ -155,6 +157,8 @@ class AsyncStore(_Threaded):
     max_physical_offset: Final[int] = _property(mqstore.Store, "max_physical_offset")
     flushed_offset: Final[int] = _property(mqstore.Store, "flushed_offset")
     dispatched_offset: Final[int] = _property(mqstore.Store, "dispatched_offset")
+    index_usable: Final[bool] = _property(mqstore.Store, "index_usable")
+    io: Final[IoCounts | None] = _property(mqstore.Store, "io")
 
     async def wait(self, physical_offset: int, *, timeout_s: Seconds) -> bool:
         """Waits until the log goes beyond a physical offset; ``False`` after the timeout."""
@@ -215,6 +219,10 @@ class AsyncTopic(_Threaded):
     latest = _awaitable(Topic.latest)
 
     name: Final[str] = _property(Topic, "name")
+
+    async def queues(self) -> list[QueueInfo]:
+        """The topic's queues, ascending; each has the bounds of its messages."""
+        return await self._run(lambda: self._inner.queues)
 
     def __aiter__(self) -> AsyncIterator[StoredMessage]:
         return self._each(lambda: iter(self._inner))

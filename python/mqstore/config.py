@@ -43,7 +43,12 @@ class _Suggesting(type(msgspec.Struct)):  # type: ignore[misc] # its type has no
 
     if not TYPE_CHECKING:
 
-        def __call__(cls, **settings: object) -> StoreConfig:
+        def __call__(cls, *others: object, **settings: object) -> StoreConfig:
+            if others:
+                advice = "StoreConfig.from_mapping takes a mapping"
+                raise TypeError(
+                    expected("StoreConfig", "settings by name", repr(others[0]), advice)
+                )
             for name in settings:
                 if name not in DEFAULTS:
                     raise TypeError(unknown(name))

@@ -322,7 +322,7 @@ _TYPES: dict[str, tuple[Any, str]] = {
 _KINDS = {
     "path": "path target out source a b out_html cache_dir only_backed_up spill",
     "text": "tags snapshot group topic key id to",
-    "texts": "topics keys by",
+    "texts": "topics keys by what",
     "call": "progress backoff",
     "options": "storage_options",
     "flag": "dry_run allow_empty renumber overwrite drop_beyond new_timeline allow_files verify",

@@ -46,12 +46,26 @@ def test_the_names_of_a_store_are_awaitable(tmp_path: Path) -> None:
             assert (orders.name, await store.topics()) == ("orders", ["orders"])
             assert not await store.wait(store.max_physical_offset, timeout_s=0.001)
             assert (store.mode, store.path) == ("a", str(tmp_path))
+            assert (store.io, store.index_usable) == (None, True)
+            assert (await store.versions())["writes"] == "5.3"
+            assert [queue.queue_id for queue in await orders.queues()] == [0, 1]
             with pytest.raises(mqstore.InvalidMessageError):
                 await store.append("a b", b"")
         with pytest.raises((mqstore.StoreClosedError, RuntimeError)):
             await store.topics()
 
     asyncio.run(main())
+
+
+def test_asyncio_has_the_names_of_each_class() -> None:
+    for plain, other in (
+        (mqstore.Store, mqstore.aio.AsyncStore),
+        (mqstore.topic.Topic, mqstore.aio.AsyncTopic),
+        (mqstore.ConsumerGroup, mqstore.aio.AsyncConsumerGroup),
+    ):
+        assert {name for name in dir(plain) if name[0] != "_"} - {*dir(other)} <= {
+            *("give_back", "skip")  # what is given out is awaited, or iterated
+        }
 
 
 def test_store_and_group_open_with_and_without_await(tmp_path: Path) -> None:

@@ -258,8 +258,9 @@ def test_a_time_ends_the_log_before_the_first_later_record(tmp_path: Path) -> No
         assert not log_bytes(out)[cuts[number] :].strip(b"\0")
     report = mqstore.restore(backup, tmp_path / "to", to_offset=ends[20] + 5)
     assert report.end_offset == ends[20]
-    with pytest.raises(mqstore.OffsetOutOfRangeError):
-        mqstore.restore(backup, tmp_path / "beyond", to_offset=ends[-1] + 1)
+    for wrong in (-1, ends[-1] + 1):
+        with pytest.raises(mqstore.OffsetOutOfRangeError, match=f" to {ends[-1]}, got {wrong};"):
+            mqstore.restore(backup, tmp_path / "beyond", to_offset=wrong)
     with mqstore.open(backup, at=began + 10**9) as kept:
         assert kept.max_physical_offset == ends[-1]
 

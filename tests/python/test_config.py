@@ -143,6 +143,11 @@ def test_a_mapping_takes_our_names_and_rocketmqs_and_text():
     )
 
 
+def test_settings_are_given_by_name():
+    with pytest.raises(TypeError, match=r"^StoreConfig: expected settings by name, got 5; "):
+        StoreConfig(5)
+
+
 def test_a_mapping_with_an_unknown_name_is_refused_and_near_ones_are_offered():
     with pytest.raises(
         ConfigError, match=r"^maxIndexNumber: no such setting; near it: maxIndexNum"

@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -34,7 +35,8 @@ def table(path, file, name, rows):
 
 
 def report(path):
-    return mqstore.pending(path, now_ms=NOW_MS, config=TINY)
+    now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=NOW_MS)
+    return mqstore.pending(path, now_ms=now, config=TINY)
 
 
 def test_half_messages_of_a_real_broker(broker):

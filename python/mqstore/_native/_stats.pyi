@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypedDict, type_check_only
 
 from mqstore._native._scan import ArrowScan
-from mqstore._native._types import _Path, _Tags
+from mqstore._native._types import _Path, _Tags, _Time
 
 def stats(
     path: _Path,
@@ -11,8 +11,8 @@ def stats(
     by: Sequence[str],
     topics: Iterable[str] | None,
     tags: _Tags,
-    begin_ms: int | None,
-    end_ms: int | None,
+    begin_ms: _Time | None,
+    end_ms: _Time | None,
     on_error: str,
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, type_check_only
 
-from mqstore._native._types import _Path
+from mqstore._native._types import _Path, _Time
 
 def recover(
     path: _Path,
@@ -37,7 +37,7 @@ def clean(
     path: _Path,
     /,
     *,
-    now_ms: int | None,
+    now_ms: _Time | None,
     dry_run: bool,
     settings: Mapping[str, object],
     backed_up_to: int | None = None,

@@ -202,6 +202,7 @@ def _first_later(target: Target, after: Loaded, start: int, at_ms: int) -> int:
 
 def _to_offset(target: Target, known: list[str], last: Loaded, to_offset: int) -> BackupFiles:
     reached: Loaded | None = None
+    end = last.snapshot.end_offset
     for name in reversed(known):
         found = _load(target, name, known)
         if found.snapshot.timeline != last.snapshot.timeline:
@@ -210,7 +211,6 @@ def _to_offset(target: Target, known: list[str], last: Loaded, to_offset: int) -
             reached = found
             break
         last = found
-    end = last.snapshot.end_offset
     begin = min(log_files(last.files), default=last.snapshot.begin_offset)
     if not begin <= to_offset <= end:
         text = f"to_offset: expected {begin} to {end}, got {to_offset}; nothing was restored"

@@ -21,6 +21,7 @@ from mqstore.topic import messages_of_queue
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
     from mqstore import QueueInfo, Store, StoredMessage
     from mqstore.config import ConfigLike
@@ -155,7 +156,7 @@ class PendingReport(Report):
 def pending(
     path: str | os.PathLike[str],
     *,
-    now_ms: int | None = None,
+    now_ms: datetime | int | None = None,
     config: ConfigLike = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PendingReport:
@@ -190,7 +191,8 @@ def pending(
     """
     path = connect(path, storage_options)
     with mqstore.open(path, config=config) as store:
-        return PendingMessages(store, now_ms).report()
+        now = None if now_ms is None else _native._time_ms(now_ms)  # noqa: SLF001 - our own
+        return PendingMessages(store, now).report()
 
 
 def resend_command(path: str, group: str) -> str:

@@ -12,6 +12,7 @@ from mqstore.store import connect, settings_of
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -104,8 +105,8 @@ def stats(
     by: Grouping | Iterable[Grouping] = ("topic", "hour"),
     topics: Iterable[str] | None = None,
     tags: str | None = None,
-    begin_ms: int | None = None,
-    end_ms: int | None = None,
+    begin_ms: datetime | int | None = None,
+    end_ms: datetime | int | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,

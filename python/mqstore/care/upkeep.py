@@ -16,6 +16,7 @@ from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
 
     from mqstore.config import ConfigLike
 
@@ -306,7 +307,7 @@ def recover(
 def clean(
     path: str | os.PathLike[str],
     *,
-    now_ms: int | None = None,
+    now_ms: datetime | int | None = None,
     dry_run: bool = True,
     only_backed_up: str | os.PathLike[str] | None = None,
     config: ConfigLike = None,
