@@ -225,6 +225,24 @@ def test_o6_messages_that_the_log_lacks_are_lost_as_doctor_says(
         assert any(text.startswith(f"{queue.messages} messages {place}") for text in texts)
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_o6_beside_a_writer_nothing_is_promised(is_damaged: bool, tmp_path: Path) -> None:
+    put(tmp_path, "5.3")
+    with mqstore.open(tmp_path, "r+"):
+        # As where the writer's messages are older than the checkpoint: a start does not see it.
+        (tmp_path / "abort").unlink()
+        if is_damaged:
+            with sorted((tmp_path / "commitlog").iterdir())[2].open("r+b") as file:
+                file.seek(100)
+                file.write(b"\0" * 700)
+        report = mqstore.preflight(tmp_path, to="5.5")
+        (tmp_path / "abort").touch()
+    assert (report.ok, report.in_use) == (False, True)
+    assert report.notes[0].what.startswith("a process writes to the store")
+    assert any("bytes that are no message" in note.what for note in report.notes) == is_damaged
+    assert [note.before for note in report.notes if note.before is not None] == []
+
+
 @pytest.mark.parametrize("name", ["zzz", "!notes", ".nfs0001", ".DS_Store"])
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0"])
 def test_p2_a_stray_file_leads_to_a_verdict(folder: str, name: str, tmp_path: Path) -> None:

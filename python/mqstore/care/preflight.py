@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
@@ -66,6 +66,8 @@ class PreflightReport(_Report):
         begin_physical_offset: Physical offset from which it dispatches messages.
         lost: Messages that no queue would contain any more.
         notes: Effects, the worst first.
+        in_use: Whether a process writes to the store. Then ``ok`` is false, no note has a command,
+            and the rest is what a start would do if the process were killed now.
     """
 
     path: str
@@ -75,6 +77,7 @@ class PreflightReport(_Report):
     begin_physical_offset: int
     lost: int
     notes: tuple[PreflightNote, ...] = ()
+    in_use: bool = False
 
 
 @checked
@@ -90,7 +93,8 @@ def preflight(
     That is whether it opens the store, which messages it would not put into their queues, which
     index files it would drop, and what its queries would not find; each with the command to run
     before the broker is started. It never writes and takes no lock. The store is taken as it is
-    now, with queues in files; what ``config`` leaves out has RocketMQ's default.
+    now, with queues in files; what ``config`` leaves out has RocketMQ's default. Beside a process
+    that writes ``ok`` is false: ask again once it has stopped.
 
     Args:
         path: The store's root folder.
@@ -121,7 +125,8 @@ def preflight(
     obstacles = list(dict.fromkeys([*start.obstacles, *found.obstacles]))
     if obstacles:
         none = [PreflightNote("error", f"it does not start: {why}", advice) for why in obstacles]
-        return PreflightReport(str(root), to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
+        refused = PreflightReport(str(root), to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
+        return _beside_a_writer(refused, found) if found.in_use else refused
     with mqstore.open(root, config=config) as store:
         flight = _Flight(store, root, to, given, start)
         notes = [
@@ -137,7 +142,20 @@ def preflight(
     order = {"error": 0, "warning": 1, "info": 2}
     notes.sort(key=lambda note: order[note.severity])
     ok = not any(note.severity == "error" for note in notes)
-    return PreflightReport(str(root), to, ok, True, begin, missing, tuple(notes))  # noqa: FBT003
+    report = PreflightReport(str(root), to, ok, True, begin, missing, tuple(notes))  # noqa: FBT003
+    return _beside_a_writer(report, found) if found.in_use else report
+
+
+def _beside_a_writer(report: PreflightReport, found: DoctorReport) -> PreflightReport:
+    """The report without its commands, which a repair refuses beside a writer, and with damage.
+
+    ``doctor`` counts no lost messages then: what is missing may be on its way.
+    """
+    damage = [f"the store is damaged: {one.title}" for one in found if one.severity == "error"]
+    texts = ["a process writes to the store; stop it, and look again", *damage]
+    notes = [PreflightNote("error", text) for text in texts]
+    notes += [replace(note, before=None) for note in report.notes]
+    return replace(report, ok=False, notes=tuple(notes), in_use=True)
 
 
 class _Start(NamedTuple):

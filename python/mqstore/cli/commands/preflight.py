@@ -19,7 +19,7 @@ def preflight_command(output: Output, store: str, to: str, config: str | None) -
 
     Whether it starts, which messages would come out of reach, what it would drop or build anew, and
     the command to run before. Never writes. Exits with 1 where it does not start, where something
-    would be lost, or where that is not foreseen.
+    would be lost, or where that is not foreseen, as beside a process that writes.
 
     Examples:
         mqstore preflight /data/store --to 5.5
@@ -35,7 +35,9 @@ def _lines(report: mqstore.PreflightReport) -> Lines:
         yield f"{note.severity}: {escape(note.what)}"
         if note.before is not None:
             yield f"    before: {escape(note.before)}"
-    if report.ok:
+    if report.in_use:
+        yield f"what {report.to} would lose is not foreseen: a process writes to the store"
+    elif report.ok:
         yield f"{report.to} opens it, and every message stays in its queue"
     elif report.starts and not report.lost:
         yield f"{report.to} opens it, with the errors above"
