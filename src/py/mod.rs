@@ -10,6 +10,7 @@ mod files;
 mod functions;
 mod index;
 mod log_scan;
+mod pattern;
 mod process;
 mod scan;
 mod store;
@@ -46,6 +47,7 @@ mod native {
         index::arrow::OffsetLists,
         index::{IndexEntry, IndexFile, IndexHeader},
         log_scan::{scan_log, scan_queue, tag_places},
+        pattern::Pattern,
         scan::{ArrowScan, ArrowSchema},
         store::Store,
         store::exporting::_export_columns,

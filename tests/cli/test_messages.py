@@ -108,6 +108,15 @@ def test_cat_takes_what_is_asked_for(mq, store, conf, options, expected):
     assert numbers(mq("cat", store, "--config", conf, "--json", *options)) == expected
 
 
+@pytest.mark.parametrize("pattern", ["^(x+)+$", "(x*)*y", "(x|xx)+$"])
+def test_a7_a_pattern_takes_no_longer_than_its_bodies(mq, tmp_path, pattern):
+    with mqstore.open(tmp_path, "a", config=SETTINGS) as store:
+        store.append("t", b"x" * 3000 + b"!")
+        store.append("t", b"xxy\nx")
+    found = mq("cat", tmp_path, "--grep", pattern, "--allow-empty").lines
+    assert len(found) == (pattern != "^(x+)+$")
+
+
 def test_cat_begins_at_a_physical_offset(mq, store):
     rows = mq("cat", store, "--json").json
     begin = rows[30]["physical_offset"]
@@ -204,6 +213,10 @@ def test_cat_refuses_a_template_that_means_nothing(mq, store, template, complain
         (["-t", "a", "-t", "b", "-q", 0, "-o", 1], "-o with -q needs one -t"),
         (["-t", "a", "--key", "a", "-q", 0], "--key goes with"),
         (["--grep", "("], "not a regular expression"),
+        (["--grep", r"(a)\1"], "backreferences are not supported"),
+        (["--grep", "(?=a)"], "look-around"),
+        (["--grep", "[äö]"], "(?u) in front makes it one of characters"),
+        (["--grep", '{"a"'], r"a brace itself is \{"),
         (["-n", 0], "0 is not in the range"),
         (["--from", "yesterday"], "is no time"),
         (["--preview", "much"], "expected bytes"),

@@ -243,7 +243,7 @@ def test_the_searched_text_is_set_off_on_a_terminal_only(mq, tmp_path):
         store.append("t", "naïve \x1b[31mred".encode())
         store.append("t", b"nothing")
     # The pattern meets the second byte of a character, which is shown whole.
-    code, out, _ = on_terminal(["cat", str(path), "--grep", "[\xaf-\xff]v|re."])
+    code, out, _ = on_terminal(["cat", str(path), "--grep", r"[\xaf-\xff]v|re."])
     assert code == 0
     line = out.decode().strip()
     assert line.endswith("na\x1b[1;31mïv\x1b[0me \\x1b[31m\x1b[1;31mred\x1b[0m"), repr(line)

@@ -282,6 +282,13 @@ def test_rules_that_cannot_be(rules: dict[str, Any], text: str, root: Path, tmp_
     assert not (tmp_path / "out").exists()
 
 
+def test_a7_many_stars_take_no_longer_than_one() -> None:
+    from mqstore.exchange.matching import fits
+
+    assert not fits(["*a" * 30 + "b"], "a" * 255)
+    assert fits(["*a" * 30 + "?[b"], "a" * 100 + "\n[b")
+
+
 def test_damage_ends_a_copy_and_leaves_nothing(root: Path, tmp_path: Path) -> None:
     with mqstore.open(root) as store:
         third = list(store.scan())[2]

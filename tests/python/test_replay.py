@@ -13,7 +13,7 @@ import pytest
 
 import mqstore
 from helpers.golden import Case, case_names
-from mqstore._native import _Requests
+from mqstore._native import _Pattern, _Requests
 from mqstore.files.pace import Pace
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import ACTIONS, ReplayFailure, read_failures, write_failures
@@ -91,13 +91,12 @@ def test_each_bound(root: Path, what: dict[str, Any], numbers: list[int]) -> Non
 
 
 def test_ids_pattern_and_time(root: Path) -> None:
-    import re
 
     with mqstore.open(root) as store:
         third, fifth = (list(store.scan())[n] for n in (2, 4))
     ids = (fifth.message_id, third.physical_offset, third.message_id)
     assert bodies(chosen(root, ids=ids)[0]) == [b"body 2", b"body 4"]
-    assert bodies(chosen(root, grep=re.compile(b"y [12]2"))[0]) == [b"body 12", b"body 22"]
+    assert bodies(chosen(root, grep=_Pattern("y [12]2"))[0]) == [b"body 12", b"body 22"]
     assert not chosen(root, begin_ms=third.store_timestamp_ms + 100_000)[0]
     assert bodies(chosen(root, third.physical_offset, topics=("invoices",))[0])[0] == b"body 3"
 

@@ -310,6 +310,7 @@ def test_another_log_is_known_by_a_message(client: type[Client], root: Path) -> 
         ({"ids": [0, "\ud800"]}, "ids: expected UTF-8 text and numbers"),
         ({"grep": "\ud800"}, "grep: expected a regular expression in UTF-8"),
         ({"grep": "("}, r"grep: expected a regular expression in UTF-8, got '\('"),
+        ({"grep": r"(a)\1"}, "backreferences are not supported"),
         ({"properties": 5}, "properties: expected UTF-8 text"),
         ({"batch": 0}, "batch: expected 1 to 1024"),
         ({"include": "halves"}, "include: expected half or"),

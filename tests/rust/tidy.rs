@@ -35,6 +35,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("rustix", &["src/files/"]),
     ("pyo3", &["src/py/"]),
     ("pyo3_arrow", &["src/py/"]),
+    ("regex", &["src/py/"]),
     ("arrow_array", &["src/columns/", "src/py/"]),
     ("arrow_buffer", &["src/columns/", "src/py/"]),
     ("arrow_schema", &["src/columns/", "src/py/"]),

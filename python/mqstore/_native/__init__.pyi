@@ -97,6 +97,7 @@ from mqstore._native._location import _RemoteStorage as _RemoteStorage
 from mqstore._native._log_scan import scan_log, scan_queue, tag_places
 from mqstore._native._message import Message
 from mqstore._native._message_scan import Damage, MessageScan
+from mqstore._native._pattern import _Pattern as _Pattern
 from mqstore._native._reading import ReadResult
 from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
 from mqstore._native._rebuild import _replace_folders as _replace_folders

@@ -19,10 +19,10 @@ from mqstore.text import count_text, size_text, time_text
 from mqstore.topic import messages_of_queue, queue_of
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Generator, Iterator
 
     from mqstore import MessageScan, Store, StoredMessage
+    from mqstore._native import _Pattern
 
     _Messages = Generator[StoredMessage, None, None]
 
@@ -148,7 +148,7 @@ class Selection(Sought):
     offset: int | None = None
     limit: int | None = None
     reverse: bool = False
-    grep: re.Pattern[bytes] | None = None
+    grep: _Pattern | None = None
     skip_damage: bool = False
 
 

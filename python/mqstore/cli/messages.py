@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mqstore import StoredMessage
+    from mqstore._native import _Pattern
     from mqstore.cli.output import Output
     from mqstore.results.documents import BodyForm
 
@@ -50,7 +51,7 @@ class MessageView:
     """
 
     raw = False
-    highlight: re.Pattern[bytes] | None = None
+    highlight: _Pattern | None = None
 
     def __init__(self, body: BodyForm | Decoder = "text", *, preview: int = 4096) -> None:
         self.body = body.form if isinstance(body, Decoder) else body
@@ -206,7 +207,7 @@ class Template:
 
 
 def line_of(
-    view: MessageView, template: str | None, grep: re.Pattern[bytes] | None, *, raw: bool
+    view: MessageView, template: str | None, grep: _Pattern | None, *, raw: bool
 ) -> Callable[[StoredMessage], str]:
     """How a list shows a message: by a template if one is given, matches set off in colour."""
     view.raw = raw
@@ -221,13 +222,10 @@ def _near(name: str) -> str:
     return f"; did you mean {' or '.join(names)}?" if names else ""
 
 
-def _spans(pattern: re.Pattern[bytes], data: bytes, stop: int) -> Iterator[tuple[int, int]]:
+def _spans(pattern: _Pattern, data: bytes, stop: int) -> Iterator[tuple[int, int]]:
     """Where the pattern is found before `stop`, moved out to whole characters of UTF-8."""
     last = 0
-    for match in pattern.finditer(data):
-        begin, end = match.span()
-        if begin >= stop:
-            return
+    for begin, end in pattern.spans(data, stop):
         while begin > last and data[begin] & 0xC0 == 0x80:
             begin -= 1
         end = min(end, stop)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqstore._native import _Pattern
 from mqstore.cli.options import Parsed, flag, option, several, storage_option
 
 if TYPE_CHECKING:
@@ -45,18 +45,12 @@ tags = option("--tags", "EXPRESSION", 'Only these tags: "paid || refunded".')
 """``--tags EXPRESSION``."""
 
 
-def _read_pattern(text: str) -> re.Pattern[bytes]:
-    try:
-        return re.compile(text.encode())
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-
-
 grep = option(
     "--grep",
     "PATTERN",
-    "Only bodies in which this regular expression is found.",
-    type=Parsed("pattern", _read_pattern),
+    "Only bodies in which this regular expression is found, in the syntax of Rust's crate regex: of"
+    " bytes, of characters with (?u) in front; without lookaround and backreferences.",
+    type=Parsed("pattern", _Pattern),
 )
 """``--grep PATTERN``."""
 

@@ -21,6 +21,7 @@ import msgspec
 
 import mqstore
 from mqstore._names import broker_of
+from mqstore._native import _Pattern
 from mqstore.errors import StoreError, wrong_setting
 from mqstore.exchange.matching import DROPPED, OF_DEAD_LETTERS
 from mqstore.files.pace import Pace
@@ -65,12 +66,6 @@ _WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     **dict.fromkeys(("to", "to_topic", "topics", "tags", "keys"), ("UTF-8 text", _is_text)),
     "ids": ("UTF-8 text and numbers", lambda ids: _is_text(map(str, ids))),
-    "grep": (
-        "a regular expression in UTF-8",
-        lambda grep: (
-            grep is None or bool(re.compile(grep.encode() if isinstance(grep, str) else grep))
-        ),
-    ),
     "limit": ("a count", lambda count: count is None or count >= 0),
     "rate": ("more than 0", lambda rate: rate is None or rate > 0),
     "bytes_rate": ("more than 0", lambda rate: rate is None or rate > 0),
@@ -141,7 +136,8 @@ def replay(
         tags: A tag expression, such as ``"paid || refunded"``.
         keys: Only messages with one of these keys, or unique keys.
         ids: Only these messages, by message id or physical offset; goes alone.
-        grep: Regular expression that is found in the body.
+        grep: Regular expression that is found in the body, in the syntax of Rust's crate ``regex``:
+            of bytes, without lookaround and backreferences.
         missed_by: A consumer group: messages behind its offsets, of its topics and its waiting
             retries, go into its retry topic, so that no other group gets them.
         include: What is sent although it is refused by default: ``"half"``, ``"rolled-back"``,
@@ -242,7 +238,11 @@ class Replay:
             given[name] = tuple(sorted(set(values), key=str))
         _check(given, group, to_origin=to_origin)
         if (grep := given["grep"]) is not None:
-            given["grep"] = re.compile(grep.encode() if isinstance(grep, str) else grep)
+            try:
+                given["grep"] = _Pattern(grep)
+            except (TypeError, ValueError) as error:
+                wanted, advice = "a regular expression in UTF-8", str(error)
+                raise wrong_setting("grep", wanted, repr(grep), advice) from None
         self._path = connect(path, given["storage_options"])
         failed = given["retry_failed"]
         self._failed = None if failed is None else read_failures(failed)
@@ -291,7 +291,7 @@ class Replay:
     def _journal_of(self, store: Store) -> Journal:
         given, grep = self._given, self._selection.grep
         selection = asdict(replace(self._selection, grep=None))
-        selection["grep"] = grep and grep.pattern.decode(errors="backslashreplace")
+        selection["grep"] = grep and grep.pattern
         path = store.path if is_remote(self._path) else os.path.realpath(store.path)
         binding = {"store": path.rstrip("/"), "to": given.to, "to_topic": given.to_topic}
         binding = {
@@ -434,7 +434,7 @@ def _check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> N
         try:
             if is_right(given[name]):
                 continue
-        except (AttributeError, OverflowError, TypeError, ValueError, re.error):
+        except (AttributeError, OverflowError, TypeError, ValueError):
             pass
         raise wrong_setting(name, wanted, repr(given[name]))
     others = {

@@ -20,10 +20,10 @@ from mqstore.exchange.narrowing import has_all_queues, offsets_of_keys
 from mqstore.groups.failed import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterable, Iterator, Mapping
 
     from mqstore import Message, Store, StoredMessage
+    from mqstore._native import _Pattern
     from mqstore.replaying.report import ReplayFailure
 
 Refused = Literal["half", "rolled-back", "system", "damaged", "copy", "not-utf8"]
@@ -52,7 +52,7 @@ class Selection:
     tags: str | None = None
     keys: tuple[str, ...] = ()
     ids: tuple[str | int, ...] = ()
-    grep: re.Pattern[bytes] | None = None
+    grep: _Pattern | None = None
     missed_by: str | None = None
     dead_letters: str | None = None
     to_origin: bool = False

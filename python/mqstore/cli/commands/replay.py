@@ -22,6 +22,7 @@ from mqstore.replaying.selection import REFUSED
 from mqstore.text import count_text, duration_text, escape, rate_text
 
 if TYPE_CHECKING:
+    from mqstore._native import _Pattern
     from mqstore.cli.options import Function
     from mqstore.replaying.report import ReplayReport
 
@@ -229,7 +230,7 @@ def _run(
     *,
     store: str,
     to: str,
-    grep: re.Pattern[bytes] | None,
+    grep: _Pattern | None,
     report_file: str | None,
     **options: Any,
 ) -> int:
