@@ -287,6 +287,27 @@ def test_query_by_key(mq, store, conf):
     assert len(mq("query", store, "-t", "orders", "-k", "order-4").lines) == 2
 
 
+@pytest.mark.parametrize("which", [0, -1])
+def test_o3_a_damaged_index_file_leaves_programs_the_answer(mq, tmp_path, which):
+    with mqstore.open(tmp_path, "a", config=SETTINGS | {"max_index_num": 10}) as store:
+        for number in range(60):
+            store.append("orders", b"%d" % number, keys=f"A-{number}")
+    files = sorted((tmp_path / "index").iterdir())
+    assert len(files) > 2
+    files[which].write_bytes(b"")
+    for key in ("A-1", "A-58"):
+        ran = mq("query", tmp_path, "-t", "orders", "-k", key, "--json")
+        assert [row["keys"] for row in ran.json["messages"]] == [[key]]
+        index = ran.json["index"]
+        assert index["damaged"]
+        assert ("begin_timestamp_ms" in index, "end_timestamp_ms" in index) == (
+            which != 0,
+            not which,
+        )
+    ran = mq("query", tmp_path, "-t", "orders", "-k", "none", code=1)
+    assert "the first or the last index file is damaged" in ran.err
+
+
 def test_query_within_times(mq, store):
     ran = mq("query", store, "-t", "orders", "-k", "all", "--from", BEGIN_MS + 36_500, "--json")
     assert numbers(ran) == [38, 37]

@@ -77,10 +77,16 @@ def index_reach(store: Store) -> dict[str, object]:
     files = index_files(root_of(store))
     reach: dict[str, object] = {"usable": store.index_usable, "files": len(files)}
     if store.index_usable and files:
-        for _, file in open_index_files(store, (files[0], files[-1])):
-            reach.setdefault("begin_timestamp_ms", file.header.begin_timestamp_ms)
-            reach["end_timestamp_ms"] = file.header.end_timestamp_ms
-            reach["end_physical_offset"] = file.header.end_physical_offset
+        ends = (files[0], files[-1])
+        headers = {
+            path: file.header for path, file in open_index_files(store, ends, skip_damaged=True)
+        }
+        if (first := headers.get(files[0])) is not None:
+            reach["begin_timestamp_ms"] = first.begin_timestamp_ms
+        if (last := headers.get(files[-1])) is not None:
+            reach["end_timestamp_ms"] = last.end_timestamp_ms
+            reach["end_physical_offset"] = last.end_physical_offset
+        reach["damaged"] = len(headers) < len({*ends})
     reach["log_begin_physical_offset"] = store.min_physical_offset
     reach["log_end_physical_offset"] = store.max_physical_offset
     return reach
@@ -107,6 +113,9 @@ def note_not_found(store: Store, what: Sought) -> None:
         note(f"{count_text(outside)} {more}of its messages are outside of --from and --to")
     reach = index_reach(store)
     begin, end = store.min_physical_offset, store.max_physical_offset
+    if reach.get("damaged"):
+        note("the first or the last index file is damaged, which `mqstore verify` names")
+        return
     if "end_timestamp_ms" not in reach:
         why = "index files that do not fit the settings" if reach["files"] else "no index files"
         read = (
