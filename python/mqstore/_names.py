@@ -85,16 +85,21 @@ def table_names(store: Store, file: str, table: str) -> set[str]:
 
 
 def table_rows(store: Store, file: str, table: str) -> dict[str, object]:
-    """Returns one of the broker's tables.
+    """Returns one of the broker's tables, empty where a broker reads none."""
+    return read_table(store, file, table) or {}
 
-    A file that is missing or cannot be read has none; ``mqstore.verify`` reports it.
+
+def read_table(store: Store, file: str, table: str) -> dict[str, object] | None:
+    """Returns one of the broker's tables as a broker reads it: from the backup where it must.
+
+    ``None`` where neither file nor backup can be read; ``mqstore.verify`` reports it.
     """
     path = below(root_of(store), "config", file)
     try:
-        rows = json.loads(_native.read_config_json(path)).get(table)
+        rows = json.loads(_native._load_config_json(path) or "").get(table, {})  # noqa: SLF001 - our own
     except (StoreError, OSError, ValueError, AttributeError):
-        return {}
-    return rows if isinstance(rows, dict) else {}
+        return None
+    return rows if isinstance(rows, dict) else None
 
 
 def queue_counts(store: Store) -> dict[str, int]:

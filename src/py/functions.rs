@@ -337,8 +337,9 @@ pub(crate) fn _read_broker_line(
 ///     StoreIOError: The operating system refused something.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn _load_config_json(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
-    let loaded = py.detach(|| config_file::load(&Os, &path, json::to_strict))?;
+pub(crate) fn _load_config_json(py: Python<'_>, path: Location) -> PyResult<Option<String>> {
+    let Location { path, storage, .. } = path;
+    let loaded = py.detach(|| config_file::load(&*storage, &path, json::to_strict))?;
     Ok(loaded.map(|loaded| loaded.table))
 }
 

@@ -114,20 +114,28 @@ def test_tags_that_the_group_does_not_take(broker, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
+    ("topics", "text"),
     [
-        ({"readQueueNums": 2}, "readQueueNums is 2"),
-        ({"perm": 2}, "perm is 2"),
-        ({"readQueueNums": 3, "perm": 6}, None),
-        ({"readQueueNums": "two", "perm": None}, None),
+        ({"OrderTopic": {"readQueueNums": 2}}, "readQueueNums is 2"),
+        ({"OrderTopic": {"perm": 2}}, "perm is 2"),
+        ({"OrderTopic": {"readQueueNums": 3, "perm": 6}}, None),
+        ({"OrderTopic": {"readQueueNums": "two", "perm": None}}, None),
+        ({"another": {}}, "topics.json has no topic OrderTopic"),
+        ({}, "topics.json has no topic OrderTopic"),
+        (None, None),
     ],
 )
-def test_o8_a_queue_that_no_consumer_gets(broker, tmp_path, changes, text):
+@pytest.mark.parametrize("main", [None, "{", ""])
+def test_o8_a_queue_that_no_consumer_gets(broker, tmp_path, topics, text, main):
     path = tmp_path / "store"
     shutil.copytree(broker, path)
-    (path / "config/topics.json").write_text(
-        json.dumps({"topicConfigTable": {"OrderTopic": changes}})
-    )
+    for file in (path / "config").glob("topics.json*"):
+        file.unlink()
+    if main is not None:
+        (path / "config/topics.json").write_text(main)
+    if topics is not None:
+        name = "topics.json" if main is None else "topics.json.bak"
+        (path / "config" / name).write_text(json.dumps({"topicConfigTable": topics}))
     asked = {"group": "group-pull-some", "topic": "OrderTopic", "queue_id": 2, "queue_offset": 5}
     (answer,) = answers(path, **asked)
     assert answer.code == ("waiting" if text is None else "not-served")

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
-from mqstore._names import missing_topics, nearest, recent_keys, table_names, table_rows
+from mqstore._names import (
+    kind_of_name,
+    missing_topics,
+    nearest,
+    read_table,
+    recent_keys,
+    table_names,
+    table_rows,
+)
 from mqstore.care.key_search import by_id, topics_of, unread_text, with_key
 from mqstore.care.pending import DEAD_LETTER, OP_TOPICS, RETRY
 from mqstore.errors import MessageNotFoundError, StoreError, checked
@@ -417,6 +425,10 @@ class _Question:
 
     def _not_served(self, message: StoredMessage) -> str | None:
         """Why a broker gives the queue to no consumer, by ``topics.json``."""
+        table = read_table(self.store, "topics.json", "topicConfigTable")
+        of_table = kind_of_name(message.topic) in {None, "retry", "dead letter"}
+        if table is not None and of_table and message.topic not in table:
+            return f"not served: topics.json has no topic {message.topic}"
         row = _row(self.store, "topics.json", "topicConfigTable", message.topic)
         queues, perm = row.get("readQueueNums"), row.get("perm")
         where = f"in topics.json of {message.topic}"
