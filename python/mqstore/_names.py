@@ -6,6 +6,7 @@ import difflib
 import functools
 import json
 import logging
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,13 +168,15 @@ def recent_keys(store: Store, topics: Iterable[str] | None = None) -> set[tuple[
 
 
 @functools.lru_cache(maxsize=64)
-def report_and(tags: str) -> None:
-    """Logs that ``&&`` joins no tags, once for each expression."""
-    one = " || ".join(part.strip() for part in tags.split("&&"))
+def report_joined(tags: str) -> None:
+    """Logs that ``&&`` and a comma join no tags, once for each expression."""
+    sign = "&&" if "&&" in tags else "a comma"
+    one = " || ".join(part.strip() for part in re.split("&&|,", tags) if part.strip())
     _LOG.warning(
-        "tags: expected tags joined by ||, got %r: && is a part of a tag here, and a message has "
+        "tags: expected tags joined by ||, got %r: %s is a part of a tag here, and a message has "
         "one tag; for messages with any of them give %r",
         tags,
+        sign,
         one,
     )
 

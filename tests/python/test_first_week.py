@@ -401,6 +401,9 @@ def test_names_of_nothing_are_named(tmp_path: Path, caplog: pytest.LogCaptureFix
         store.read("orders", 0, 0, tags="paid && new")
         store.read("orders", 0, 0, tags="paid && new")
         assert caplog.text.count("give 'paid || new'") == 1
+        assert list(store.scan(tags="paid,open")) == []
+        assert "a comma is a part of a tag" in caplog.text
+        assert caplog.text.count("give 'paid || open'") == 1
 
 
 def test_a_store_keeps_the_topics_that_it_has(tmp_path: Path) -> None:

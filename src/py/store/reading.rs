@@ -99,8 +99,8 @@ pub(crate) fn messages<'py>(
 }
 
 pub(crate) fn filter_of(tags: Option<&str>) -> TagFilter {
-    if let Some(tags) = tags.filter(|tags| tags.contains("&&")) {
-        name_in_python("report_and", (tags,));
+    if let Some(tags) = tags.filter(|tags| tags.contains("&&") || tags.contains(',')) {
+        name_in_python("report_joined", (tags,));
     }
     tags.map_or(TagFilter::ALL, TagFilter::parse)
 }
