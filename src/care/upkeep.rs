@@ -41,10 +41,10 @@ pub fn recover(
     let config = StoreConfig { deletes_by_itself: false, ..config };
     let (clock, drop) = (Arc::new(SystemClock), what == Recover::DropBeyond);
     let store = MessageStore::open_cutting(path, config, storage, clock, drop, progress)?;
-    let report = store.recovery().cloned();
+    let (report, warnings) = (store.recovery().cloned(), store.warnings());
     store.close()?;
     match report {
-        Some(report) => Ok(RecoveryPlan { report, refusal: None }),
+        Some(report) => Ok(RecoveryPlan { report, refusal: None, warnings }),
         // A writable store has one.
         None => Err(crate::Error::Closed),
     }

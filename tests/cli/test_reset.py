@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 
+import pytest
+
 import mqstore
 
 
@@ -195,9 +197,32 @@ def test_o4_a_value_of_the_backup_outside_of_its_queue_is_not_taken(mq, store, c
 def test_o4_recover_keeps_the_offsets_that_it_sets_back(mq, store, conf):
     set_offsets(store, {"orders@billing": {"0": 5000}})
     before = (store / "config" / "consumerOffset.json").read_bytes()
-    mq("recover", store, "--apply", "--config", conf, code=None)
-    assert offsets(store)["orders@billing"]["0"] < 5000
+    planned = mq("recover", store, "--config", conf, code=None)
+    assert "group billing stands at queue offset 5000 of queue 0 of topic orders" in planned.out
+    assert "nothing to do" not in planned.out
+    assert (store / "config" / "consumerOffset.json").read_bytes() == before
+    done = mq("recover", store, "--apply", "--config", conf, "--json", code=None).json
+    assert "group billing stood at queue offset 5000" in done["warnings"][0]
+    end = offsets(store)["orders@billing"]["0"]
+    assert end < 5000
+    assert f"the queue's end {end}" in planned.out
     assert (store / "config" / "consumerOffset.json.mqstore-1").read_bytes() == before
+
+
+@pytest.mark.parametrize("apply", [(), ("--apply",)])
+def test_o4_a_reset_of_one_group_tells_what_opening_sets_back(mq, store, conf, apply):
+    set_offsets(store, {"orders@g": {"0": 9999}, "orders@h": {"0": 9999, "1": 1}, "x@h": {"7": 1}})
+    given = ("groups", store, "-g", "g", "--reset-to", "earliest", "--config", conf)
+    ran = mq(*given, *apply, "--json")
+    assert "2 of these lie beyond" in ran.err
+    rows = {(row["group"], row["topic"], row["queue_id"]): row for row in ran.json}
+    assert {place for place in rows if place[0] == "h"} == {("h", "orders", 0), ("h", "x", 7)}
+    assert rows["h", "orders", 0]["was"] == 9999
+    if apply:
+        after = offsets(store)
+        for (group, topic, queue_id), row in rows.items():
+            assert after[f"{topic}@{group}"][str(queue_id)] == row["queue_offset"]
+        assert after["orders@h"]["1"] == 1
 
 
 def test_o4_a_commit_makes_no_numbered_copies(store):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import mqstore
 from mqstore import _native
 from mqstore._names import listed
-from mqstore.errors import checked, expected
+from mqstore.errors import StoreError, checked, expected
 from mqstore.results import RecoveryReport, _Report
 from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from mqstore.config import ConfigLike
@@ -272,8 +274,8 @@ def recover(
         config: As for ``open``.
 
     Returns:
-        State of the store, truncated bytes and the whole messages among them, rebuilt parts; for
-        damage before flushed messages their number and the repair commands.
+        State of the store, truncated bytes and the whole messages among them, rebuilt parts, groups
+        that are set back; for damage before flushed messages their number and the repair commands.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -300,7 +302,22 @@ def recover(
         progress=progress,
         settings=settings_of(config),
     )
+    if dry_run and fields["damage"] is None:
+        fields["warnings"] = list(_set_back(path, config))
     return RecoveryReport(**fields)
+
+
+def _set_back(path: str | os.PathLike[str], config: ConfigLike) -> Iterator[str]:
+    """Says which offsets of groups opening for writing would set back."""
+    with suppress(StoreError), mqstore.open(path, config=config) as store:
+        for group, offsets in store.groups().items():
+            for at in offsets:
+                if at.queue_offset > at.max_offset:
+                    yield (
+                        f"group {group} stands at queue offset {at.queue_offset} of queue"
+                        f" {at.queue_id} of topic {at.topic}, beyond the queue's end"
+                        f" {at.max_offset}: it is set back to there"
+                    )
 
 
 @checked

@@ -192,6 +192,8 @@ class RecoveryReport(_Report):
             above then says what cutting there does.
         messages_beyond: Whole messages after that damage.
         cure: Commands that repair it.
+        warnings: Warnings of ``mqstore.recover`` beside that, such as an offset that is set back to
+            its queue's end; those of an open store are in ``Store.warnings``.
     """
 
     mode: Literal["new", "clean", "crash"]
@@ -207,11 +209,13 @@ class RecoveryReport(_Report):
     damage: str | None = None
     messages_beyond: int = 0
     cure: str | None = None
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         messages = tuple(QuarantinedMessage(*row) for row in self.quarantined_messages)
         object.__setattr__(self, "quarantined_messages", messages)
         object.__setattr__(self, "rebuilt", tuple(self.rebuilt))
+        object.__setattr__(self, "warnings", tuple(self.warnings))
 
 
 @dataclass(frozen=True, slots=True)

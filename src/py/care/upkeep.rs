@@ -89,8 +89,10 @@ pub(crate) fn recover<'py>(
     let plan = with_progress(py, progress.as_ref(), |report_progress| {
         care::recover(&path, settings, what, report_progress)
     })?;
-    let RecoveryPlan { report, refusal } = plan;
-    recovery_report(py, &report, !dry_run, refusal.as_ref())
+    let RecoveryPlan { report, refusal, warnings } = plan;
+    let fields = recovery_report(py, &report, !dry_run, refusal.as_ref())?;
+    fields.set_item("warnings", warnings)?;
+    Ok(fields)
 }
 
 /// Path, bytes, whether it is deleted, reason.

@@ -32,6 +32,8 @@ pub struct RecoveryPlan {
     pub report: RecoveryReport,
     /// Why recovery refuses unless told to drop what lies beyond.
     pub refusal: Option<Refusal>,
+    /// Warnings of the store, once recovery was done.
+    pub warnings: Vec<String>,
 }
 
 /// Analyses the store at `path` like opening for writing, without a change.
@@ -92,12 +94,12 @@ pub fn plan(
         rebuilt.push("index".to_owned());
     }
     let report = RecoveryReport { rebuilt, ..analysis.report(mode) };
-    Ok(RecoveryPlan { report, refusal })
+    Ok(RecoveryPlan { report, refusal, warnings: Vec::new() })
 }
 
 fn unread(mode: RecoveryMode, end: u64, refusal: Refusal) -> RecoveryPlan {
     let report = Analysis { end, ..Analysis::default() }.report(mode);
-    RecoveryPlan { report, refusal: Some(refusal) }
+    RecoveryPlan { report, refusal: Some(refusal), warnings: Vec::new() }
 }
 
 /// A gap or wrong length among the log's files, except an empty last file, which a crash leaves.

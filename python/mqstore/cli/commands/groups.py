@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mqstore import GroupOffset, QueueInfo, Store
 
 
+_PLACE_NAMES = ("group", "topic", "queue_id", "was", "queue_offset")
 _PLACES = columns("group", "topic", "queue_id", Column("was", right=True), "queue_offset")
 
 
@@ -160,6 +161,7 @@ def _reset(
             return 1
         if unreadable is not None and not apply:
             raise unreadable
+        set_back = list(_set_back(committed, rows))
     if apply:
         with open_to_change(root, config) as store:
             if unreadable is not None:
@@ -173,10 +175,26 @@ def _reset(
             for copy in keep(root):
                 note(f"mqstore: the offsets as they were are in {escape(str(copy))}")
             commit(store, rows)
-    output.rows(rows, _PLACES)
+    output.rows([*rows, *set_back], _PLACES)
+    if set_back:
+        note(
+            f"{count_text(len(set_back))} of these lie beyond their queues' ends: opening the store"
+            " for writing sets them back to there, whichever groups were asked for"
+        )
     if not apply:
         note("nothing was changed; --apply does it")
     return 0
+
+
+def _set_back(committed: dict[str, list[GroupOffset]], rows: list[Row]) -> Iterator[Row]:
+    """Yields the other offsets that opening for writing changes, in the form of `reset`."""
+    reset_places = {(row["group"], row["topic"], row["queue_id"]) for row in rows}
+    for group, offsets in sorted(committed.items()):
+        for at in offsets:
+            place = (group, at.topic, at.queue_id)
+            if at.queue_offset > at.max_offset and place not in reset_places:
+                places = (*place, at.queue_offset, at.max_offset)
+                yield dict(zip(_PLACE_NAMES, places, strict=True))
 
 
 Backup: TypeAlias = "dict[tuple[str, str, int], int]"

@@ -70,6 +70,8 @@ def recover_command(
 def _quarantine(output: Output, store: str, *, apply: bool, config: str | None) -> int:
     """Lists what is in the quarantine, or puts it back."""
     with (open_to_change if apply else mqstore.open)(store, config=config) as opened:
+        for warning in opened.warnings if apply else ():
+            note(f"mqstore: {escape(warning)}")
         if not folders(store):
             note(f"mqstore: no messages in the quarantine of {escape(store)}")
         if not apply:
@@ -104,6 +106,7 @@ def _recover_lines(report: mqstore.RecoveryReport) -> Lines:
         yield f"kept in          {escape(report.quarantine)}"
     for name in report.rebuilt:
         yield f"made again       {escape(name)}"
+    yield from (f"warning          {escape(text)}" for text in report.warnings)
     yield ""
     if report.damage is not None:
         yield f"recovery refuses: {escape(report.damage)}"
@@ -111,7 +114,7 @@ def _recover_lines(report: mqstore.RecoveryReport) -> Lines:
         yield f"what helps: {report.cure}"
     elif report.applied:
         yield "recovered, and cleanly closed"
-    elif report.mode == "clean" and not report.cut and not report.rebuilt:
+    elif report.mode == "clean" and not (report.cut or report.rebuilt or report.warnings):
         yield "nothing to do"
     else:
         yield "nothing was changed; --apply does it, and so does opening for writing"
