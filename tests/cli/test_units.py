@@ -149,6 +149,8 @@ def test_a_size_is_shown_in_its_unit(size, expected):
 
 def test_counts_rates_and_durations():
     assert count_text(1234567) == "1,234,567"
+    assert count_text(2**63 - 101) == "9,223,372,036,854,775,707"
+    assert count_text(1234.6) == "1,235"
     assert rate_text(1000, 0.5, "messages") == "2,000 messages/s"
     assert rate_text(1000, 0, "messages").endswith(" messages/s")
     assert [duration_text(seconds) for seconds in (0.123, 59.9, 200, 7500)] == [

@@ -183,7 +183,7 @@ def size_text(size: int) -> str:
 
 def count_text(count: float) -> str:
     """A number for people: ``1,234,567``."""
-    return f"{count:,.0f}"
+    return f"{round(count):,}"
 
 
 def rate_text(count: float, seconds: float, unit: str) -> str:
