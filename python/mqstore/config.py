@@ -366,18 +366,19 @@ class StoreConfig(
                 if field not in lines:
                     text = f"is a name of 4.x, which 5.x passes over; it takes {field}"
                     _warn(f"{place} {text}={value.strip()}")
-            elif kind == "ours":
-                try:
-                    given[field] = read(field, value.strip())
-                except ConfigError as error:
-                    raise ConfigError(f"{file}: {name}: {error}", field) from None
             elif kind == "setting" and taken is None:
                 default = str(SETTINGS[field].default).lower()
                 _warn(f"{place}: RocketMQ cannot read {value!r} and keeps its default {default}")
-            elif taken is not None:
-                given[field] = read(field, taken)
+            elif kind == "ours" or taken is not None:
+                taken = value.strip() if taken is None else taken
+                try:
+                    given[field] = read(field, taken)
+                    check(field, given[field])
+                except ConfigError as error:
+                    reason = str(error).removeprefix(f"{field}: ")
+                    raise ConfigError(f"{place}: {reason}", field) from None
                 meant = value.strip() if SETTINGS[field].type is str else value.removeprefix("+")
-                if taken.lower() != meant.lower():
+                if kind == "setting" and taken.lower() != meant.lower():
                     _warn(f"{place}: RocketMQ reads {value!r} as {taken.lower()}")
         root = lines.get("storePathRootDir", (0, ""))[1].strip()
         for field in ("store_path_commit_log", "read_only_commit_log_store_paths"):
@@ -387,7 +388,10 @@ class StoreConfig(
             del given["store_path_commit_log"]
         if strange:
             _warn(f"{file}: not settings of a store: {', '.join(sorted(strange))}")
-        return cls(**given)  # type: ignore[arg-type] # each was read as its field's type
+        try:
+            return cls(**given)  # type: ignore[arg-type] # each was read as its field's type
+        except ConfigError as error:  # of two settings together
+            raise ConfigError(f"{file}: {error}", error.field) from None
 
     def given(self) -> dict[str, bool | int | str]:
         """Only what is not left out, by name."""

@@ -251,10 +251,31 @@ def test_p16_a_broker_conf_counts_as_rocketmq_reads_it(tmp_path, line, field, ex
         assert warning.filename == __file__
 
 
-def test_a_value_that_no_store_can_have_names_the_file_and_the_setting(tmp_path):
-    with pytest.raises(ConfigError, match=r"keep_hours: .* got 'many'") as caught:
-        StoreConfig.from_broker_conf(write_conf(tmp_path, "keep_hours = many\n"))
-    assert caught.value.field == "keep_hours"
+@pytest.mark.parametrize(
+    ("line", "field", "text"),
+    [
+        ("keep_hours = many", "keep_hours", "line 2: keep_hours: expected .* got 'many'"),
+        ("keep_hours = -1", "keep_hours", "line 2: keep_hours: expected .* got -1"),
+        *(
+            (
+                f"mappedFileSizeCommitLog={value}",
+                "mapped_file_size_commit_log",
+                f"line 2: mappedFileSizeCommitLog: expected 48 to 2147483647, got {value}",
+            )
+            for value in (0, -5)
+        ),
+        (
+            "maxHashSlotNum=500000000",
+            "max_hash_slot_num",
+            "max_hash_slot_num: expected an index file",
+        ),
+    ],
+)
+def test_a_value_that_no_store_can_have_names_the_file_and_the_setting(tmp_path, line, field, text):
+    path = write_conf(tmp_path, f"# a comment\n{line}\n")
+    with pytest.raises(ConfigError, match=f"^{path}: {text}") as caught:
+        StoreConfig.from_broker_conf(path)
+    assert caught.value.field == field
 
 
 def test_a_broker_conf_that_is_none(tmp_path):
