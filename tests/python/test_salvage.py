@@ -381,6 +381,31 @@ def test_a_file_that_cannot_be_salvaged_is_named(tmp_path: Path) -> None:
     assert (report.messages, report.files[0].other_ranges) == (0, 1)
 
 
+def test_a_link_given_as_the_source_is_followed(tmp_path: Path) -> None:
+    root = made(tmp_path / "store", 1, count=3)
+    (tmp_path / "link").symlink_to(root)
+    (tmp_path / "file").symlink_to(root / f"commitlog/{0:020}")
+    report = mqstore.salvage(tmp_path / "link", tmp_path / "out")
+    assert (report.source, report.messages) == (str(tmp_path / "link"), 3)
+    assert contents(tmp_path / "out") == contents(root)
+    assert mqstore.salvage(tmp_path / "file").messages == 3
+    for out in (root / "out", tmp_path / "link/out"):
+        with pytest.raises(mqstore.ConfigError, match="outside of the source"):
+            mqstore.salvage(tmp_path / "link", out)
+    (tmp_path / "device").symlink_to("/dev/null")
+    with pytest.raises(mqstore.NotAStoreError, match="a device"):
+        mqstore.salvage(tmp_path / "device")
+
+
+def test_o10_a_part_of_a_store_in_use_is_told(tmp_path: Path) -> None:
+    root = made(tmp_path / "store", 1, count=3)
+    (tmp_path / "link").symlink_to(root / "commitlog")
+    parts = (root, root / "commitlog", root / f"commitlog/{0:020}", tmp_path / "link")
+    with mqstore.open(root, "r+"):
+        assert all(mqstore.salvage(part).in_use for part in parts)
+    assert not any(mqstore.salvage(part).in_use for part in parts)
+
+
 def test_progress_can_end_it(tmp_path: Path) -> None:
     root = made(tmp_path / "store", 2)
 

@@ -114,6 +114,8 @@ class SalvageReport(Report):
         passed_over: The first 1,000 of them, each with its place and the reason.
         problems: Files that could not be read or made use of: of the log, or damaged tables of the
             configuration.
+        in_use: Whether a process writes to the store: what it wrote since the salvage began is left
+            behind.
     """
 
     source: str
@@ -135,6 +137,7 @@ class SalvageReport(Report):
     passed_over_count: int = 0
     passed_over: tuple[PassedOver, ...] = ()
     problems: tuple[SalvageProblem, ...] = ()
+    in_use: bool = False
 
 
 def _keep_owner(source: Path, out: Path) -> None:
@@ -201,9 +204,14 @@ def salvage(
     """
     source = connect(source, storage_options)
     local(out, "mqstore.salvage")
-    found = _native.salvage(source, out, progress=progress, settings=settings_of(config))
+    in_use = _is_written(source)
+    real, real_out = source, out
+    if not is_remote(source) and Path(source).is_symlink():  # links below it are not followed
+        real = os.path.realpath(source)
+        real_out = out and Path(os.path.realpath(Path(out).parent), Path(out).name)
+    found = _native.salvage(real, real_out, progress=progress, settings=settings_of(config))
     if out is not None and not is_remote(source):
-        _keep_owner(Path(source), Path(out))
+        _keep_owner(Path(real), Path(out))
     messages = found["messages"] + found["stand_ins"]
     return SalvageReport.made_of(
         found,
@@ -211,4 +219,14 @@ def salvage(
         out=None if out is None else str(out),
         space_bytes=found["bytes"] + _BESIDE_MESSAGE * messages + _BESIDE_STORE,
         passed_over_count=sum(SalvagedFile(*row).passed_over for row in found["files"]),
+        in_use=in_use or _is_written(source),
     )
+
+
+def _is_written(source: str | os.PathLike[str]) -> bool:
+    """Whether a process writes to the store, or to the one that the folder or file belongs to."""
+    if is_remote(source):
+        return False
+    paths = Path(source).absolute(), Path(source).resolve()
+    roots = {root for path in paths for root in (path, *path.parents[:2])}
+    return any(_native.lock_state(root)[0] for root in roots)

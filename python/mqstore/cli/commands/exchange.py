@@ -247,8 +247,8 @@ _MOST_LISTED = 10_000
 def salvage_command(output: Output, source: str, out: str | None, config: str | None) -> int:
     """Find every whole message in SOURCE, and with --out make a new store of them.
 
-    SOURCE is a store, a folder with commit log files, or a file: damaged, cut, renamed or joined,
-    or the image of a disk. It is only read. Without --out nothing is written.
+    SOURCE is a store, a folder with commit log files, a file, or a link to one: damaged, cut,
+    renamed or joined, or the image of a disk. It is only read. Without --out nothing is written.
 
     With --out it exits with 0 when it saved every whole message, also where others are lost; with 1
     where a part of SOURCE could not be read or a process writes to it. Without --out it exits with
@@ -260,10 +260,8 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
         mqstore salvage /data/store
         mqstore salvage /data/disk.img --out /data/saved
     """
-    in_use = _native.lock_state(source)[0]
     with progress("salvaging") as advance:
         report = mqstore.salvage(source, out, progress=advance, config=config)
-    in_use = in_use or _native.lock_state(source)[0]
     damaged = any(found.other_ranges or found.left for found in report.files)
     lacking = report.missing or report.conflict_count or report.passed_over_count
     with progress("looking for what is lost", unit="queues") as advance:
@@ -273,8 +271,7 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
     document = as_document(report) | {
         "lost_count": lost_count,
         "lost": lost,
-        "in_use": in_use,
-        "next": _next(report, config, in_use=in_use),
+        "next": _next(report, config),
     }
     output.document(document, lambda: _salvage_lines(report, lost, lost_count), rows="files")
     if out is None:
@@ -284,18 +281,20 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
             f"nothing was written; --out DIR makes a store of them: it needs about "
             f"{size_text(report.space_bytes)}, {size_text(free)} are free beside SOURCE"
         )
-    if in_use:
+    if report.in_use:
         note(
             "a process writes to SOURCE: what it wrote since the salvage began is left behind; "
             "stop it and salvage again before the result takes its place"
         )
-    note(f"next: {' ; '.join(_next(report, config, in_use=in_use))}")
+    note(f"next: {' ; '.join(_next(report, config))}")
     if out is not None:
-        return int(in_use or bool(report.problems) or any(found.left for found in report.files))
+        return int(
+            report.in_use or bool(report.problems) or any(found.left for found in report.files)
+        )
     return 1 if damaged or lacking or report.problems or lost else 0
 
 
-def _next(report: mqstore.SalvageReport, config: str | None, *, in_use: bool) -> list[str]:
+def _next(report: mqstore.SalvageReport, config: str | None) -> list[str]:
     """The commands to go on with, in order."""
     is_url = has_scheme(report.source)
     source = Path(PurePosixPath(report.source).name if is_url else report.source)
@@ -304,7 +303,7 @@ def _next(report: mqstore.SalvageReport, config: str | None, *, in_use: bool) ->
         out = shlex.quote(f"{source}.salvaged")
         return [f"mqstore salvage {shlex.quote(report.source)} --out {out}{given}"]
     commands = [f"mqstore doctor {shlex.quote(report.out)}{given}"]
-    if in_use:
+    if report.in_use:
         return commands
     log = log_folders(report.source, config)
     in_root = all(source.absolute() in folder.absolute().parents for folder in log)
