@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
 import mqstore
 from helpers.stores import SMALL
+from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +46,75 @@ def test_a_rebuild_in_place_is_refused_and_changes_nothing(broken: Path) -> None
     (tmp_path / "kept").rename(following(path))
     with mqstore.open(path, "r+") as store:
         assert len(store.topic("t")) == 1500
+
+
+def by_index(path: Path) -> None:
+    shutil.rmtree(path / "consumequeue")
+    with (path / "checkpoint").open("r+b") as file:
+        file.seek(32)
+        file.write(bytes(16))  # of messages at physical offsets
+
+
+def by_mark(path: Path) -> None:
+    by_index(path)
+    shutil.rmtree(path / "index")
+    (path / "checkpoint").unlink()
+    shutil.copy(path.parent / "mark", path / "mqstore.mark")
+
+
+def by_checkpoint(path: Path) -> None:
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(path / name)
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize(
+    ("known", "left"),
+    [
+        *product([None, by_index, by_mark], ["none", "zeros"]),
+        # It says no more than a time of what lies in a file that is there.
+        (by_checkpoint, "none"),
+    ],
+)
+@pytest.mark.parametrize("what", [("consumequeue", "index"), ("consumequeue",), ("index",)])
+def test_a_rebuild_in_place_leaves_the_last_evidence_as_it_is(
+    tmp_path: Path,
+    *,
+    what: tuple[str, ...],
+    known: Callable[[Path], None] | None,
+    left: str,
+    abort: bool,
+) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config={**SMALL, "rocketmq_version": "5.5"}) as store:
+        for size in (400, 100):
+            last = store.append_many(
+                [mqstore.Message("t", b"x" * size, keys=f"k{n}") for n in range(200)]
+            )[-1]
+            wait_until(lambda at=last: time.time_ns() // 1_000_000 > at.store_timestamp_ms)
+        store.append_many([mqstore.Message("t", b"x" * 300, keys=f"l{n}") for n in range(60)])
+    (path / "mqstore.mark").rename(tmp_path / "mark")
+    for name in ("mqstore.seal", "config/mqstore.json"):
+        (path / name).unlink()
+    (gone := max((path / "commitlog").iterdir())).unlink()
+    if left == "zeros":
+        gone.write_bytes(bytes(65_536))
+    if known is not None:
+        known(path)
+    if abort:
+        (path / "abort").write_text("1")
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(mqstore.CorruptionError):
+        mqstore.open(path, "r+")
+    for dry_run in (True, False):
+        with pytest.raises(mqstore.CorruptionError, match="nothing was changed"):
+            mqstore.rebuild(path, what=what, dry_run=dry_run)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+    assert mqstore.rebuild(path, what=what, out=tmp_path / "elsewhere").messages > 0
+    report = mqstore.doctor(path)
+    assert not report.ok
+    assert not report.commands
+    assert not mqstore.preflight(path, to="5.5").ok
 
 
 def test_nothing_that_makes_a_copy_leaves_out_the_missing_end_in_silence(broken: Path) -> None:

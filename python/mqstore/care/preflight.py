@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _RELEASES = ("5.3", "5.4", "5.5")
 # A start takes records of another place or log for its own.
 _UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
+# The end of the log is missing, and perhaps nothing counts what was in it.
+_GONE = frozenset({"MQ-DOC-13", "MQ-DOC-17", "MQ-LOG-15"})
 # Messages that are in no queue: a start enters those from where it begins on.
 _UNDISPATCHED = "MQ-DOC-01"
 # Entries that lead to no message or another one: a start puts none in their place.
@@ -243,6 +245,9 @@ class _Flight:
         for one in found:
             if one.code in _UNFORESEEN and one.severity == "error":
                 what = f"what it makes of the log is not foreseen: {one.title}"
+                yield PreflightNote("error", what, advice)
+            elif one.code in _GONE and one.severity == "error" and not found.lost:
+                what = f"it goes on where the log ends now: {one.title}"
                 yield PreflightNote("error", what, advice)
         self.missing += found.lost
         for count, where in [*places, (unnamed, "that queues or index know")]:

@@ -215,6 +215,8 @@ def rebuild(
         StoreLockedError: In place, and a process writes to the store.
         ConfigError: A setting that cannot be, or an `out` that is not empty or lies in the store.
         MessageNotFoundError: One of `topics` has no message in the log.
+        CorruptionError: Without `out`: files of the log are missing at its end or have a wrong
+            place, the log is DLedger's, or messages of an ended epoch lie in it.
         StoreIOError: The operating system refused something, such as space on the disk; the store
             is as it was.
         ValueError: Something else in `what`, no topic in `topics`, or fewer than 1 thread.

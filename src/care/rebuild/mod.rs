@@ -116,16 +116,16 @@ pub fn rebuild_on(
     let lock = lock_target(&paths, &options.target)?;
     let threads = thread_count(options.threads);
     let own = (paths.clone(), config.clone());
-    let hides = options.what.queues && !matches!(options.target, Target::Folder(_));
-    let refuse = |end| match hides {
-        true => refusal::refuse_missing_end(&own.0, &own.1, end),
-        false => Ok(()),
+    let latest_ms = clock.now_ms().saturating_add(FAR_MS);
+    let refuse = |read| match options.target {
+        Target::Folder(_) => Ok(()),
+        _ => refusal::refuse_missing_end(&own.0, &own.1, latest_ms, read),
     };
     refuse(None)?;
     let job = Job::load(clock, paths, config, options)?;
     let made = watched("rebuild", path, progress, |meter| job.make(threads, meter));
     let outcome = made.and_then(|made| {
-        refuse(Some(made.walk.end))?;
+        refuse(Some((made.walk.end, made.walk.newest_ms)))?;
         job.put(made)
     });
     if outcome.is_err() {

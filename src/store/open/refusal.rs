@@ -21,7 +21,7 @@ use super::inspect::{Parts, load_parts};
 use super::misplaced;
 use crate::log::read::end::data_end;
 use crate::store::folder::lock::{self, StoreLock};
-use crate::store::folder::mark::Mark;
+use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::{MissingEnd, MissingFiles};
@@ -98,19 +98,17 @@ impl FoundStore<'_> {
         let from = if in_files { files_end } else { end };
         let index = self.index.filter(|_| !by_mark_alone);
         let known = MissingEnd::find(self.log, from, self.queues, index)?;
-        let Some(known) = known.or_else(|| {
-            let newer = analysis.newest_timestamp_ms.saturating_add(1)..=self.latest_ms;
-            by_checkpoint(self.checkpoint, run)
-                .filter(|_| newer.contains(&self.checkpoint.physic_msg_timestamp_ms))
-        }) else {
-            return Ok(None);
+        let newest_ms = analysis.newest_timestamp_ms;
+        let known = match known {
+            None => by_checkpoint(self.checkpoint, run, || Ok(newest_ms), self.latest_ms)?,
+            known => known,
         };
+        let Some(known) = known else { return Ok(None) };
         // A damaged last message is an unclean end.
         let is_last_alone = analysis.tail.data_end.is_some() && known.messages() <= 1;
         if known.reach <= files_end && (is_last_alone || self.is_never_durable(analysis)) {
             return Ok(None);
         }
-        let newest_ms = analysis.newest_timestamp_ms;
         // A crash may lose the name of a new file that RocketMQ's queues already lead into.
         let is_new = !run.files().is_empty()
             && !self.is_clean
@@ -155,44 +153,73 @@ impl FoundStore<'_> {
     }
 }
 
-/// Refuses a rebuild if the log is not in its place, ends with an epoch, or queues know more.
+/// Refuses a rebuild if the log is not in its place, ends with an epoch, or something knows more.
+/// `read` is its end and newest time.
 pub fn refuse_missing_end(
     paths: &StorePaths,
     config: &StoreConfig,
-    end: Option<u64>,
+    latest_ms: i64,
+    read: Option<(u64, i64)>,
 ) -> Result<()> {
+    // Before the files: a writer may go on.
+    let mark = Mark::read(paths).ok().flatten();
     let parts = load_parts(paths, &mut config.clone(), Access::Read);
-    let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
+    let Ok(Parts { log, queues, index, .. }) = parts else { return Ok(()) };
     misplaced::refuse_foreign(paths, log.run())?;
     if let Some(ended) = EndedEpoch::find(paths, &log, &queues)? {
         return Err(Error::Corrupt(Box::new(ended.refused(&log))));
     }
-    let end = end.filter(|_| matches!(lock::was_aborted(paths), Ok(false)));
-    let missing = match missing_behind(&log, &queues, None) {
-        Ok(None) => end.map_or(Ok(None), |end| zeros_behind(&log, &queues, end)),
-        other => other,
+    let checkpoint = StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read);
+    let checkpoint = checkpoint.map(|found| found.fields).unwrap_or_default();
+    let is_clean = matches!(lock::was_aborted(paths), Ok(false));
+    let by_mark_alone = Flushed::of(paths, mark, &checkpoint, is_clean).is_by_mark_alone();
+    let index = IndexRun::to_read(&paths.storage, &paths.index(), index.ok()).ok().flatten();
+    let index = index.filter(|_| !by_mark_alone);
+    let mark = mark.map_or(0, |mark| mark.offset);
+    let find = |index| {
+        let known = Known { log: &log, queues: &queues, index, mark };
+        let missing = known.behind_files()?;
+        let (None, Some((end, newest_ms))) = (&missing, read) else { return Ok(missing) };
+        let is_older = newest_ms < checkpoint.physic_msg_timestamp_ms;
+        let was_durable = is_clean || end < mark || (is_older && !by_mark_alone);
+        match if was_durable { known.in_zeros(end)? } else { None } {
+            None => by_checkpoint(&checkpoint, log.run(), || Ok(newest_ms), latest_ms),
+            missing => Ok(missing),
+        }
     };
-    match missing {
+    match find(index.as_ref()).or_else(|_| find(None)) {
         Ok(Some(missing)) => Err(Error::Corrupt(Box::new(gone(&log, &missing)))),
         _ => Ok(()),
     }
 }
 
-fn missing_behind(
-    log: &CommitLog,
-    queues: &QueueTable,
-    index: Option<&IndexRun>,
-) -> Result<Option<MissingEnd>> {
-    let end = log.run().end_offset().unwrap_or(0);
-    match MissingEnd::find(log, end, queues, index)? {
-        None => MissingEnd::before_spares(log, queues, index),
-        missing => Ok(missing),
-    }
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    log: &'a CommitLog,
+    queues: &'a QueueTable,
+    index: Option<&'a IndexRun>,
+    mark: u64,
 }
 
-fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option<MissingEnd>> {
-    let missing = MissingEnd::find(log, end, queues, None)?;
-    Ok(if missing.is_some() && data_end(log, end)?.is_none() { missing } else { None })
+impl Known<'_> {
+    fn beyond(self, end: u64) -> Result<Option<MissingEnd>> {
+        let Self { log, queues, index, mark } = self;
+        let missing = MissingEnd::find(log, end, queues, index)?;
+        let by_mark = || MissingEnd { from: end, ..MissingEnd::behind_files(log.run(), mark) };
+        Ok(missing.or_else(|| (end < mark).then(by_mark)))
+    }
+
+    fn behind_files(self) -> Result<Option<MissingEnd>> {
+        match self.beyond(self.log.run().end_offset().unwrap_or(0))? {
+            None => MissingEnd::before_spares(self.log, self.queues, self.index),
+            missing => Ok(missing),
+        }
+    }
+
+    fn in_zeros(self, end: u64) -> Result<Option<MissingEnd>> {
+        let missing = self.beyond(end)?;
+        Ok(if missing.is_some() && data_end(self.log, end)?.is_none() { missing } else { None })
+    }
 }
 
 pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option<MissingFiles>> {
@@ -210,12 +237,11 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
     };
     let mark = mark.map_or(0, |mark| mark.offset);
     let from = log.run().end_offset().unwrap_or(0);
-    let by_mark = || MissingEnd::behind_files(log.run(), mark);
-    let missing = missing_behind(log, queues, index.as_deref())?;
-    let missing = missing.or_else(|| (from < mark).then(by_mark));
+    let known = Known { log, queues, index: index.as_deref(), mark };
+    let missing = known.behind_files()?;
     let mut missing = missing.filter(|missing| !is_made(files, missing.from));
     if missing.is_none() && is_closed() {
-        missing = zeros_behind(log, queues, end)?;
+        missing = Known { index: None, mark: 0, ..known }.in_zeros(end)?;
     }
     let missing = missing.map(|missing| {
         let corruption = gone(log, &missing);
@@ -236,12 +262,11 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
     // An unreadable one is reported by the view.
     let checkpoint = StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read);
     let Ok(StoreCheckpoint { fields: checkpoint, .. }) = checkpoint else { return Ok(None) };
-    let Some(known) = by_checkpoint(&checkpoint, log.run()) else { return Ok(None) };
-    let newest_ms = newest_ms(log)?.unwrap_or(i64::MAX);
+    let newest_ms = || Ok(newest_ms(log)?.unwrap_or(i64::MAX));
     let latest_ms = files.clock.now_ms().saturating_add(FAR_MS);
-    let is_newer = newest_ms < checkpoint.physic_msg_timestamp_ms
-        && checkpoint.physic_msg_timestamp_ms <= latest_ms;
-    Ok(is_newer.then(|| MissingFiles { corruption: gone(log, &known), queues: Vec::new() }))
+    let known = by_checkpoint(&checkpoint, log.run(), newest_ms, latest_ms)?;
+    let missing = |known| MissingFiles { corruption: gone(log, &known), queues: Vec::new() };
+    Ok(known.map(missing))
 }
 
 fn goes_on_at(log: &CommitLog, end: u64) -> Result<bool> {
@@ -258,11 +283,19 @@ fn newest_ms(log: &CommitLog) -> Result<Option<i64>> {
     last.map_or(Ok(None), |last| log.store_timestamp_ms(last.physical_offset, 0))
 }
 
-fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd> {
+fn by_checkpoint(
+    fields: &CheckpointFields,
+    run: &FileRun,
+    newest_ms: impl FnOnce() -> Result<i64>,
+    latest_ms: i64,
+) -> Result<Option<MissingEnd>> {
     let offset = fields.confirm_physical_offset.max(fields.logics_physical_offset);
     let known = MissingEnd::behind_files(run, clamp_u64(offset).saturating_add(1));
-    let is_known = offset > 0 && clamp_u64(offset) >= known.from;
-    is_known.then_some(MissingEnd { by_checkpoint: true, ..known })
+    let is_known = offset > 0
+        && clamp_u64(offset) >= known.from
+        && fields.physic_msg_timestamp_ms <= latest_ms
+        && newest_ms()? < fields.physic_msg_timestamp_ms;
+    Ok(is_known.then_some(MissingEnd { by_checkpoint: true, ..known }))
 }
 
 fn unread_before_mark(log: &CommitLog, end: u64, mark: u64) -> MissingFiles {

@@ -98,7 +98,7 @@ impl MissingEnd {
         Ok(Some(found))
     }
 
-    /// As [`Self::look`], for a log that ends at a gap or an empty file with no data behind it.
+    /// As [`Self::find`], for a log that ends at a gap or an empty file.
     pub fn before_spares(
         log: &CommitLog,
         queues: &QueueTable,
