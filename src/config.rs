@@ -96,6 +96,7 @@ settings! {
         rocketmq_version: Option<Release>,
         store_path_commit_log: Vec<PathBuf>,
         read_only_commit_log_store_paths: Vec<PathBuf>,
+        store_path_epoch_file: String,
         mapped_file_size_commit_log: Option<u64>,
         warm_maped_file_enable: bool,
         mapped_file_size_consume_queue: Option<u64>,

@@ -74,6 +74,13 @@ DEFAULTS: Final[Mapping[str, bool | int | str | None]] = {
 }
 """The defaults by name, RocketMQ's where the name is."""
 
+FOLDERS: Final = (
+    "store_path_commit_log",
+    "read_only_commit_log_store_paths",
+    "store_path_epoch_file",
+)
+"""Settings that lead out of a store's folder, or to another place in it."""
+
 OF_FILES: Final = (
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",

@@ -21,6 +21,7 @@ from mqstore._native import _read_broker_line
 from mqstore._settings import (
     DEFAULTS,
     FIELD_OF,
+    FOLDERS,
     SETTINGS,
     check,
     check_index_file,
@@ -76,6 +77,8 @@ class StoreConfig(
         store_path_commit_log: Folders of the commit log, joined by commas; a relative one counts
             from the store. ``commitlog``.
         read_only_commit_log_store_paths: Those of them that take no new files. None.
+        store_path_epoch_file: A slave's file of epochs; a relative one counts from the store.
+            ``epochFileCheckpoint``.
         mapped_file_size_commit_log: Bytes of one commit log file. 1,073,741,824.
         warm_maped_file_enable: Bring each file of the commit log into memory whole when it is made:
             appends meet no page that is not there, and the disk takes twice as many bytes. Without
@@ -184,6 +187,7 @@ class StoreConfig(
     # Written by `make reference` from the core's table, as are the names above.
     store_path_commit_log: str | None = None
     read_only_commit_log_store_paths: str | None = None
+    store_path_epoch_file: str | None = None
     mapped_file_size_commit_log: int | None = None
     warm_maped_file_enable: bool | None = None
     mapped_file_size_consume_queue: int | None = None
@@ -381,7 +385,7 @@ class StoreConfig(
                 if kind == "setting" and taken.lower() != meant.lower():
                     _warn(f"{place}: RocketMQ reads {value!r} as {taken.lower()}")
         root = lines.get("storePathRootDir", (0, ""))[1].strip()
-        for field in ("store_path_commit_log", "read_only_commit_log_store_paths"):
+        for field in FOLDERS:
             if field in given:
                 given[field] = _below(root, str(given[field]))
         if given.get("store_path_commit_log") == "commitlog":

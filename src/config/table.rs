@@ -196,6 +196,8 @@ pub const SETTINGS: &[Setting] = &[
         .doc("Folders of the commit log, joined by commas; a relative one counts from the store."),
     text("read_only_commit_log_store_paths", "readOnlyCommitLogStorePaths", "", is_path, "a path")
         .doc("Those of them that take no new files."),
+    text("store_path_epoch_file", "storePathEpochFile", "epochFileCheckpoint", is_path, "a path")
+        .doc("A slave's file of epochs; a relative one counts from the store."),
     number("mapped_file_size_commit_log", "mappedFileSizeCommitLog", Some(1 << 30), (48, INT_MAX), BYTES)
         .doc("Bytes of one commit log file."),
     flag("warm_maped_file_enable", "warmMapedFileEnable", false)

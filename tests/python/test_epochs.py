@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import mqstore
 from helpers.damaged_stores import epoch_lines
 from helpers.stores import SMALL
+from mqstore._settings import SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +105,40 @@ def test_p3_messages_of_an_ended_epoch_come_back_by_no_cure(
     assert after.commands == ()
     assert mqstore.salvage(done.quarantine).messages == TAIL
     append(root, "r+", 1, "new")
+
+
+@pytest.mark.parametrize("suffix", ["", ".bak"])
+def test_p3_the_file_of_epochs_is_where_the_settings_have_it(
+    slave: tuple[Path, int], suffix: str
+) -> None:
+    root, _ = slave
+    other = root.parent / "epochs" / "other"
+    other.parent.mkdir()
+    (root / "epochFileCheckpoint").rename(other.with_name(other.name + suffix))
+    assert "MQ-DOC-19" not in {one.code for one in mqstore.doctor(root)}
+    conf = root.parent / "broker.conf"
+    sizes = "".join(f"\n{SETTINGS[name].conf_name}={value}" for name, value in SMALL.items())
+    for line in (
+        f"storePathEpochFile={other}",
+        f"storePathRootDir={root}\nstorePathEpochFile={root}/in",
+    ):
+        conf.write_text(line + sizes)
+        if "/in" in line:
+            shutil.move(other.with_name(other.name + suffix), root / f"in{suffix}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            report = mqstore.doctor(root, config=conf)
+        assert [one.code for one in report if one.severity == "error"] == ["MQ-DOC-19"]
+        assert report.commands == ()
+        for bring_back in (
+            lambda: mqstore.open(root, "r+", config=conf),
+            lambda: mqstore.rebuild(root, config=conf, what=("index",)),
+        ):
+            with pytest.raises(mqstore.CorruptionError, match="ended epoch"):
+                bring_back()
+    # A copy takes the name from the store, too.
+    copy = shutil.copytree(root, root.parent / "copy")
+    assert "MQ-DOC-19" in {one.code for one in mqstore.doctor(copy, config=conf)}
 
 
 def test_p3_an_epoch_file_that_says_nothing_changes_nothing(slave: tuple[Path, int]) -> None:

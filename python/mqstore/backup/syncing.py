@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
+from mqstore._settings import FOLDERS
 from mqstore.backup.redacting import RedactedFile, zeros_of
 from mqstore.backup.small_files import (
     QUEUES,
@@ -334,8 +335,7 @@ class _Sync:
     def _settings_of(self, store: mqstore.Store) -> dict[str, Any]:
         """Settings that the files of a snapshot do not prove."""
         given = settings_of(self._config)
-        folders = ("store_path_commit_log", "read_only_commit_log_store_paths")
-        kept = {name: value for name, value in given.items() if name not in folders}
+        kept = {name: value for name, value in given.items() if name not in FOLDERS}
         if any((self._root / "index").glob("[0-9]*")):
             names = ("max_hash_slot_num", "max_index_num")
             kept |= {name: getattr(store.config, name) for name in names}

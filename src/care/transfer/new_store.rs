@@ -44,6 +44,7 @@ impl NewStore {
         refuse_what_is_there(&*storage, out)?;
         config.store_path_commit_log.clear();
         config.read_only_commit_log_store_paths.clear();
+        config.store_path_epoch_file = StoreConfig::default().store_path_epoch_file;
         remembered::leave_retention(&mut config);
         // Names and numbers valid in the source are valid in the copy.
         config.validate_topic_names = false;

@@ -23,6 +23,8 @@ pub struct StorePaths {
     commit_log: Vec<PathBuf>,
     /// Folders of the commit log that take no new files.
     pub(crate) read_only: Vec<PathBuf>,
+    /// The file of epochs, and its backup.
+    pub(crate) epochs: [PathBuf; 2],
     aside: Option<PathBuf>,
 }
 
@@ -30,17 +32,24 @@ impl StorePaths {
     /// Paths of the store at `root`; `config` may move the commit log, relative to the root.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, root: &Path, config: &StoreConfig) -> Self {
-        let mut commit_log: Vec<_> =
-            config.store_path_commit_log.iter().map(|dir| root.join(dir)).collect();
+        let below = |dirs: &[PathBuf]| dirs.iter().map(|dir| root.join(dir)).collect::<Vec<_>>();
+        let mut commit_log = below(&config.store_path_commit_log);
         if commit_log.is_empty() {
             commit_log.push(root.join(COMMIT_LOG));
         }
-        let read_only: Vec<_> =
-            config.read_only_commit_log_store_paths.iter().map(|dir| root.join(dir)).collect();
+        let read_only = below(&config.read_only_commit_log_store_paths);
         commit_log.extend(read_only.iter().cloned());
         commit_log.sort();
         commit_log.dedup();
-        Self { storage, root: root.to_owned(), commit_log, read_only, aside: None }
+        Self {
+            storage,
+            root: root.to_owned(),
+            commit_log,
+            read_only,
+            epochs: ["", ".bak"]
+                .map(|end| root.join(format!("{}{end}", config.store_path_epoch_file))),
+            aside: None,
+        }
     }
 
     #[must_use]
@@ -87,11 +96,6 @@ impl StorePaths {
     /// Folders of the commit log that take new files.
     pub fn written_commit_log(&self) -> impl Iterator<Item = PathBuf> + '_ {
         self.commit_log.iter().filter(|dir| !self.read_only.contains(dir)).cloned()
-    }
-
-    #[must_use]
-    pub fn epochs(&self) -> [PathBuf; 2] {
-        ["epochFileCheckpoint", "epochFileCheckpoint.bak"].map(|name| self.root.join(name))
     }
 
     #[must_use]

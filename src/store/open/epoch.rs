@@ -28,10 +28,10 @@ pub struct EndedEpoch {
 impl EndedEpoch {
     /// Finds whole messages behind the last epoch's begin that nothing confirms and no queue has.
     pub fn find(paths: &StorePaths, log: &CommitLog, queues: &QueueTable) -> Result<Option<Self>> {
-        let [file, backup] = paths.epochs();
+        let [file, backup] = &paths.epochs;
         let read = |path| config_file::read(paths.storage(), path, json::MAX_LEN).ok().flatten();
         let parsed = |path| read(path).and_then(|bytes| tables::parse_epochs(&bytes));
-        let found = parsed(&file).or_else(|| parsed(&backup)).unwrap_or_default();
+        let found = parsed(file).or_else(|| parsed(backup)).unwrap_or_default();
         let [.., _, next] = *found else { return Ok(None) };
         let is_in_queues =
             || queues.all().iter().any(|queue| clamp_u64(queue.reach()) > next.begin);
@@ -66,7 +66,7 @@ impl EndedEpoch {
     pub(super) fn refused(&self, log: &CommitLog) -> Corruption {
         let found = format!(
             "{self}; nothing was changed: `mqstore recover --apply --drop-beyond` ends the log there and \
-             keeps them aside; if they are wanted, move `epochFileCheckpoint` and its backup away first"
+             keeps them aside; if they are wanted, move the file of epochs and its backup away first"
         );
         Corruption { found, ..self.damage(log) }
     }

@@ -10,7 +10,7 @@ import msgspec
 
 import mqstore
 from mqstore._names import lite_names
-from mqstore._settings import DEFAULTS, OF_FILES, OWN_FILE, SETTINGS
+from mqstore._settings import DEFAULTS, FOLDERS, OF_FILES, OWN_FILE, SETTINGS
 from mqstore.cli.messages import STAND_INS
 from mqstore.cli.options import FILE, flag, option, read_command
 from mqstore.cli.output import Column, Lines, Output, Row, columns, known, note, table_lines
@@ -246,7 +246,7 @@ def config_command(
 
 
 # They decide whether and how a broker reads the files that are there.
-_OF_BROKER = ("store_path_commit_log", "read_only_commit_log_store_paths", *OF_FILES)
+_OF_BROKER = (*FOLDERS, *OF_FILES)
 
 
 def _broker_conf(root: Path, settings: Row) -> dict[str, str]:
