@@ -97,6 +97,8 @@ settings! {
         store_path_commit_log: Vec<PathBuf>,
         read_only_commit_log_store_paths: Vec<PathBuf>,
         store_path_epoch_file: String,
+        enable_dleger_commit_log: bool,
+        store_path_dledger_commit_log: Vec<PathBuf>,
         mapped_file_size_commit_log: Option<u64>,
         warm_maped_file_enable: bool,
         mapped_file_size_consume_queue: Option<u64>,

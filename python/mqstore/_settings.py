@@ -78,6 +78,7 @@ FOLDERS: Final = (
     "store_path_commit_log",
     "read_only_commit_log_store_paths",
     "store_path_epoch_file",
+    "store_path_dledger_commit_log",
 )
 """Settings that lead out of a store's folder, or to another place in it."""
 

@@ -79,6 +79,9 @@ class StoreConfig(
         read_only_commit_log_store_paths: Those of them that take no new files. None.
         store_path_epoch_file: A slave's file of epochs; a relative one counts from the store.
             ``epochFileCheckpoint``.
+        enable_dleger_commit_log: The log is DLedger's: the store is opened for reading only. False.
+        store_path_dledger_commit_log: Folders of DLedger's log, joined by commas, if they are not
+            ``dledger-*/data``. None.
         mapped_file_size_commit_log: Bytes of one commit log file. 1,073,741,824.
         warm_maped_file_enable: Bring each file of the commit log into memory whole when it is made:
             appends meet no page that is not there, and the disk takes twice as many bytes. Without
@@ -188,6 +191,8 @@ class StoreConfig(
     store_path_commit_log: str | None = None
     read_only_commit_log_store_paths: str | None = None
     store_path_epoch_file: str | None = None
+    enable_dleger_commit_log: bool | None = None
+    store_path_dledger_commit_log: str | None = None
     mapped_file_size_commit_log: int | None = None
     warm_maped_file_enable: bool | None = None
     mapped_file_size_consume_queue: int | None = None

@@ -198,6 +198,10 @@ pub const SETTINGS: &[Setting] = &[
         .doc("Those of them that take no new files."),
     text("store_path_epoch_file", "storePathEpochFile", "epochFileCheckpoint", is_path, "a path")
         .doc("A slave's file of epochs; a relative one counts from the store."),
+    flag("enable_dleger_commit_log", "enableDLegerCommitLog", false)
+        .doc("The log is DLedger's: the store is opened for reading only."),
+    text("store_path_dledger_commit_log", "storePathDLedgerCommitLog", "", is_path, "a path")
+        .doc("Folders of DLedger's log, joined by commas, if they are not ``dledger-*/data``."),
     number("mapped_file_size_commit_log", "mappedFileSizeCommitLog", Some(1 << 30), (48, INT_MAX), BYTES)
         .doc("Bytes of one commit log file."),
     flag("warm_maped_file_enable", "warmMapedFileEnable", false)

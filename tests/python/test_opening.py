@@ -15,6 +15,7 @@ import pytest
 import mqstore
 from helpers.stores import SMALL
 from helpers.waiting import wait_until
+from mqstore._settings import SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -244,8 +245,8 @@ def test_renamed_files_are_found_before_anything_is_moved(
         assert len(list(store.scan())) == 300
 
 
-def test_a_store_of_dledger_is_named_and_never_cut(tmp_path: Path) -> None:
-    path = made(tmp_path / "store")
+def store_of_dledger(path: Path, folder: Path) -> None:
+    """A store whose log goes on behind its first file in DLedger's `folder`."""
     remove(path, "mqstore.mark mqstore.seal config/mqstore.json")
     first, *rest = files(path)
     with mqstore.open(path) as store:
@@ -259,26 +260,78 @@ def test_a_store_of_dledger_is_named_and_never_cut(tmp_path: Path) -> None:
         struct.pack_into(">q", record, 28, at + 48)
         ledger += struct.pack(">iiqqqiiii", 1, size + 48, 0, 1, at, 0, 0, 0, size) + record
         at += size + 48
-    folder = path / "dledger-n0" / "data"
     folder.mkdir(parents=True)
     (folder / f"{FILE:020}").write_bytes(bytes(ledger).ljust(4 * FILE, b"\0"))
     for file in rest:
         file.unlink()
     assert first.exists()
-    refused_and_unchanged(path, "DLedger")
+
+
+LEDGERS = {
+    "in the store": ("", "store/dledger-n0/data"),
+    "where the settings have it": ("storePathDLedgerCommitLog={}/log\n", "log"),
+    "below it": (
+        "enableDLegerCommitLog=true\nstorePathDLedgerCommitLog={}/none,{}/log\n",
+        "log/dledger-n1/data",
+    ),
+    "elsewhere": ("enableDLegerCommitLog=true\n", "elsewhere"),
+    "not mounted": (
+        "enableDLegerCommitLog=true\nstorePathDLedgerCommitLog={}/log\n",
+        "elsewhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("where", LEDGERS)
+def test_a_store_of_dledger_is_named_and_never_cut(
+    tmp_path: Path, where: str, *, abort: bool
+) -> None:
+    path = made(tmp_path / "store")
+    lines, place = LEDGERS[where]
+    folder = tmp_path / place
+    store_of_dledger(path, folder)
+    if abort:
+        (path / "abort").write_text("1")
+    conf = tmp_path / "broker.conf"
+    sizes = "".join(f"{SETTINGS[name].conf_name}={value}\n" for name, value in SMALL.items())
+    conf.write_text(lines.replace("{}", str(tmp_path)) + sizes)
     before = data(path)
     for cut in (
-        lambda: mqstore.recover(path, dry_run=False, drop_beyond=True),
-        lambda: mqstore.rebuild(path),
+        lambda: mqstore.open(path, "r+", config=conf),
+        lambda: mqstore.recover(path, config=conf, dry_run=False),
+        lambda: mqstore.recover(path, config=conf, dry_run=False, drop_beyond=True),
+        lambda: mqstore.rebuild(path, config=conf),
+        lambda: mqstore.rebuild(path, config=conf, what=("index",)),
+        lambda: mqstore.copy(path, tmp_path / "copy", config=conf),
     ):
         with pytest.raises(mqstore.CorruptionError, match="DLedger"):
             cut()
     assert data(path) == before
-    with mqstore.open(path) as store:
+    with mqstore.open(path, config=conf) as store:
         assert any("DLedger" in line for line in store.warnings)
         assert not store.query("t", "k1").complete
-    assert "MQ-DL-01" in {finding.code for finding in mqstore.verify(path).findings}
-    report = mqstore.doctor(path)
+    assert "MQ-DL-01" in {finding.code for finding in mqstore.verify(path, config=conf).findings}
+    report = mqstore.doctor(path, config=conf)
     assert "MQ-DL-01" in {finding.code for finding in report.diagnoses}
-    assert [line.split()[:3] for line in report.commands] == [["mqstore", "salvage", str(folder)]]
+    is_found = folder.name != "elsewhere"
+    wanted = [["mqstore", "salvage", str(folder)]] if is_found else []
+    assert [line.split()[:3] for line in report.commands] == wanted
     assert report.last_resort == ()
+    assert "MQ-DOC-18" not in {finding.code for finding in report.diagnoses}
+    notes = mqstore.preflight(path, to="5.3", config=conf).notes
+    assert any(note.severity == "error" and "DLedger" in note.what for note in notes)
+    # The new store has no log of DLedger.
+    salvaged = tmp_path / "salvaged"
+    assert mqstore.salvage(folder, salvaged, config=conf).messages > 0
+    mqstore.open(salvaged, "r+").close()
+
+
+def test_no_store_is_made_where_the_settings_tell_of_dledger(tmp_path: Path) -> None:
+    config = {"enable_dleger_commit_log": True}
+    with pytest.raises(mqstore.NotAStoreError, match="enableDLegerCommitLog"):
+        mqstore.open(tmp_path / "new", "a", config=config)
+    with pytest.raises(mqstore.NotAStoreError, match="enableDLegerCommitLog"):
+        mqstore.open(tmp_path, "a", config=config)
+    assert not list(tmp_path.iterdir())
+    mqstore.open(tmp_path, "a", config={"enable_dleger_commit_log": False}).close()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _RELEASES = ("5.3", "5.4", "5.5")
 # A start takes records of another place or log for its own.
-_UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
+_UNFORESEEN = frozenset({"MQ-DL-01", "MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
 # The end of the log is missing, and perhaps nothing counts what was in it.
 _GONE = frozenset({"MQ-DOC-13", "MQ-DOC-17", "MQ-LOG-15"})
 # Messages that are in no queue: a start enters those from where it begins on.

@@ -168,6 +168,7 @@ impl Cause {
                 );
         match self {
             Self::None => false,
+            Self::Ledger(_) if code == Code::DocTwoBrokers => true,
             Self::Misplaced(_) | Self::Ledger(_) => is_of_log || is_of_files || is_derived,
             Self::EndMissing(_) => {
                 is_derived || is_of_files || matches!(code, Code::LogShort | Code::LogEmpty)
@@ -258,6 +259,9 @@ pub(super) fn with_log_folder(mut diagnosis: Diagnosis, paths: &StorePaths) -> D
 }
 
 pub(super) fn salvage_of(paths: &StorePaths, dir: &Path) -> Option<String> {
+    if dir == paths.root() {
+        return None;
+    }
     let out = salvaged(paths.storage(), paths.root());
     Some(format!("{SALVAGE}{} --out {}", quoted(dir)?, quoted(out)?))
 }

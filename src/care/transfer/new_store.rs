@@ -45,6 +45,8 @@ impl NewStore {
         config.store_path_commit_log.clear();
         config.read_only_commit_log_store_paths.clear();
         config.store_path_epoch_file = StoreConfig::default().store_path_epoch_file;
+        config.enable_dleger_commit_log = false;
+        config.store_path_dledger_commit_log.clear();
         remembered::leave_retention(&mut config);
         // Names and numbers valid in the source are valid in the copy.
         config.validate_topic_names = false;

@@ -235,7 +235,7 @@ fn prepare<'a>(
     let (log, strays) = FileRun::load(storage, Arc::default(), dirs, log_file, Access::Read)?;
     strays.iter().for_each(|stray| cx.stray(stray));
     if let Some(dir) = found::find_ledger(&cx.paths)? {
-        let Corruption { expected, found, .. } = found::ledger_damage(&dir);
+        let Corruption { expected, found, .. } = found::ledger_damage(&cx.paths, &dir);
         cx.findings.add(Code::Ledger, &dir, None, expected, found);
     }
     cx.check_files(&log);

@@ -58,13 +58,16 @@ pub fn need_store(paths: &StorePaths) -> Result<()> {
 pub fn not_a_store(paths: &StorePaths) -> Error {
     let reason = match paths.storage.kind(paths.root()) {
         _ if paths.root().as_os_str().is_empty() => "the path is empty".to_owned(),
+        Ok(None) if paths.has_ledger => {
+            "no such path, and with enableDLegerCommitLog none is made".to_owned()
+        }
         Ok(None) => "no such path".to_owned(),
         Ok(Some(FileKind::File)) => NOT_A_FOLDER.to_owned(),
         _ => match find_ledger(paths) {
             Ok(Some(dir)) => format!(
                 "no folder `commitlog` in it, but the log of DLedger, which is not read and never \
-                 changed: `mqstore salvage {} --out NEW` copies its messages into a new store",
-                dir.display()
+                 changed: {}",
+                ledger_cure(paths, &dir)
             ),
             _ if has_log(paths, paths.root()) => "no folder that storePathCommitLog names, in Python \
                 store_path_commit_log, but `commitlog` in it: mount what the setting names; a backup has its \
@@ -109,7 +112,7 @@ fn likeness(paths: &StorePaths) -> String {
     }
 }
 
-/// File size of the commit log: configured and consistent with the files, detected, or remembered.
+/// File size of the commit log: given, found or remembered.
 pub fn commit_log_file_size(paths: &StorePaths, config: &StoreConfig) -> Result<u64> {
     let given = config.mapped_file_size_commit_log;
     if let Some(size) = proven_file_size(paths, given)?.or(given) {
@@ -133,7 +136,7 @@ pub(crate) fn proven_file_size(paths: &StorePaths, given: Option<u64>) -> Result
     }
 }
 
-/// Opens the log, readable to the end of its files.
+/// Opens the log to the end of its files.
 pub fn open_log(paths: &StorePaths, config: &StoreConfig) -> Result<CommitLog> {
     let run = load(paths, commit_log_file_size(paths, config)?)?;
     let end = run.end_offset().unwrap_or(0);
@@ -155,22 +158,36 @@ const HEAD_LEN: usize = 48;
 const SIZE_AT: usize = 4;
 const PLACE_AT: usize = 24;
 
-/// Folder with a log of DLedger: `dledger-*/data`, or the log's own.
+/// Folder with a log of DLedger: the store's own if only the settings tell of it.
 pub(crate) fn find_ledger(paths: &StorePaths) -> Result<Option<PathBuf>> {
-    let root = paths.root();
-    let is_named = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"dledger-");
-    let groups = list(paths.storage(), root)?.into_iter().filter(|entry| is_named(&entry.name));
-    let groups = groups.map(|entry| root.join(entry.name).join("data"));
-    for dir in groups.chain(paths.commit_log().iter().cloned()) {
-        if is_ledger(paths.storage(), &dir)? {
-            return Ok(Some(dir));
+    let (root, named) = (paths.root().to_owned(), &paths.ledgers);
+    let is_group = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"dledger-");
+    let mut dirs = Vec::new();
+    for base in std::iter::once(&root).chain(named) {
+        let groups = list(paths.storage(), base)?.into_iter().filter(|entry| is_group(&entry.name));
+        dirs.extend(groups.map(|entry| base.join(entry.name).join("data")));
+    }
+    for dir in dirs.iter().chain(named).chain(paths.commit_log()) {
+        if is_ledger(paths.storage(), dir)? {
+            return Ok(Some(dir.clone()));
         }
     }
-    Ok(None)
+    Ok(paths.has_ledger.then_some(root))
 }
 
-pub(crate) fn ledger_damage(dir: &Path) -> Corruption {
-    let dir_name = dir.display();
+fn ledger_cure(paths: &StorePaths, dir: &Path) -> String {
+    match dir == paths.root() {
+        false => format!(
+            "`mqstore salvage {} --out NEW` copies its messages into a new store",
+            dir.display()
+        ),
+        true => "enableDLegerCommitLog tells of it, and it is not found: storePathDLedgerCommitLog names \
+                 its folder; without DLedger leave both out"
+            .to_owned(),
+    }
+}
+
+pub(crate) fn ledger_damage(paths: &StorePaths, dir: &Path) -> Corruption {
     Corruption {
         path: Some(dir.to_owned()),
         offset: 0,
@@ -178,8 +195,8 @@ pub(crate) fn ledger_damage(dir: &Path) -> Corruption {
         expected: "records without a head around them".to_owned(),
         found: format!(
             "the log of DLedger, with {HEAD_LEN} bytes before each record; its messages are not read, and \
-             the store is opened for reading only; nothing was changed: `mqstore salvage {dir_name} \
-             --out NEW` copies its messages into a new store"
+             the store is opened for reading only; nothing was changed: {}",
+            ledger_cure(paths, dir)
         ),
     }
 }

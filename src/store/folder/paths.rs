@@ -21,15 +21,15 @@ pub struct StorePaths {
     pub(crate) storage: Arc<dyn Storage>,
     root: PathBuf,
     commit_log: Vec<PathBuf>,
-    /// Folders of the commit log that take no new files.
     pub(crate) read_only: Vec<PathBuf>,
-    /// The file of epochs, and its backup.
     pub(crate) epochs: [PathBuf; 2],
+    pub(crate) ledgers: Vec<PathBuf>,
+    pub(crate) has_ledger: bool,
     aside: Option<PathBuf>,
 }
 
 impl StorePaths {
-    /// Paths of the store at `root`; `config` may move the commit log, relative to the root.
+    /// Paths of the store at `root`, by `config`.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, root: &Path, config: &StoreConfig) -> Self {
         let below = |dirs: &[PathBuf]| dirs.iter().map(|dir| root.join(dir)).collect::<Vec<_>>();
@@ -48,6 +48,8 @@ impl StorePaths {
             read_only,
             epochs: ["", ".bak"]
                 .map(|end| root.join(format!("{}{end}", config.store_path_epoch_file))),
+            ledgers: below(&config.store_path_dledger_commit_log),
+            has_ledger: config.enable_dleger_commit_log,
             aside: None,
         }
     }

@@ -42,7 +42,7 @@ pub(crate) fn foreign(
     log: &FileRun,
 ) -> Result<Option<(Corruption, Option<PathBuf>)>> {
     if let Some(dir) = found::find_ledger(paths)? {
-        return Ok(Some((found::ledger_damage(&dir), Some(dir))));
+        return Ok(Some((found::ledger_damage(paths, &dir), Some(dir))));
     }
     Ok(contradiction(paths.storage(), log).map(|damage| (damage, None)))
 }

@@ -246,7 +246,7 @@ def config_command(
 
 
 # They decide whether and how a broker reads the files that are there.
-_OF_BROKER = (*FOLDERS, *OF_FILES)
+_OF_BROKER = (*FOLDERS, "enable_dleger_commit_log", *OF_FILES)
 
 
 def _broker_conf(root: Path, settings: Row) -> dict[str, str]:
