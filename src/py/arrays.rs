@@ -13,7 +13,7 @@ use pyo3_arrow::PyArray;
 use pyo3_arrow::error::PyArrowError;
 use pyo3_arrow::input::AnyArray;
 
-use super::fields::{number, text_bytes, too_wide};
+use super::fields::{text_bytes, wrong_type};
 use crate::columns::{Function, FunctionError, RowsError};
 use crate::error::Result;
 use crate::format::java::key_hash_of;
@@ -130,7 +130,11 @@ pub(super) enum Numbers {
 
 impl Numbers {
     /// Reads numbers; one too wide is refused by the argument's name.
-    pub(super) fn of(argument: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(super) fn of<'py>(
+        argument: &'static str,
+        given: &Bound<'py, PyAny>,
+        take: impl Fn(&'static str, &Bound<'py, PyAny>) -> PyResult<i64>,
+    ) -> PyResult<Self> {
         if let Some(chunks) = chunks_of(argument, given)? {
             let arrays = chunks.iter().map(|chunk| int64(argument, chunk)).collect::<PyResult<_>>();
             return arrays.map(Self::Arrays);
@@ -138,15 +142,16 @@ impl Numbers {
         if let Ok(list) = given.cast_exact::<PyList>() {
             let mut numbers = Vec::with_capacity(list.len());
             for item in list {
-                numbers.push(number(argument, &item)?);
+                numbers.push(take(argument, &item)?);
             }
             return Ok(Self::Copied(numbers));
         }
         if let Ok(buffer) = PyBuffer::<i64>::get(given) {
             return buffer.to_vec(given.py()).map(Self::Copied);
         }
-        let numbers = given.extract().map_err(|error| too_wide(argument, given, 64, error));
-        numbers.map(Self::Copied)
+        let items = given.try_iter();
+        let items = items.map_err(|error| wrong_type(argument, "a sequence of int", given, error));
+        items?.map(|item| take(argument, &item?)).collect::<PyResult<_>>().map(Self::Copied)
     }
 
     pub(super) fn len(&self) -> usize {

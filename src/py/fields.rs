@@ -210,7 +210,8 @@ arguments! {
     group_begin = optional("begin", time) -> Option<i64>;
     timeout_s = seconds("timeout_s") -> f64;
     topic_if_given = optional("topic", utf8) -> Option<PyBackedStr>;
-    index_timestamp_ms = number("store_timestamp_ms") -> i64;
+    index_timestamp_ms = number_or_time("store_timestamp_ms") -> i64;
+    encoded_timestamp_ms = optional("store_timestamp_ms", number_or_time) -> Option<i64>;
     queue_id = number("queue_id") -> i32;
     queue_id_if_given = optional("queue_id", number) -> Option<i32>;
     flag = number("flag") -> i32;
@@ -228,6 +229,17 @@ arguments! {
     max_messages = most("max_messages") -> usize;
     resume_from = most("resume_from") -> usize;
     max_bytes = optional("max_bytes", most) -> Option<u64>;
+    max_entries = saturated_as("max_entries") -> i64;
+    batch_rows = most("batch_rows") -> usize;
+    batch_bytes = most("batch_bytes") -> usize;
+    slots = saturated_as("slots") -> i64;
+    entries = saturated_as("entries") -> i64;
+    host_address = utf8("host") -> PyBackedStr;
+    port = number("port") -> i32;
+    exact = truth("exact") -> bool;
+    atomic = truth("atomic") -> bool;
+    decompress = truth("decompress") -> bool;
+    verify_crc = truth("verify_crc") -> bool;
 }
 
 #[inline]
@@ -244,6 +256,15 @@ fn host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Host> {
     text.parse().map_err(|_| {
         Error::argument(field, "an address such as 10.0.0.1:10911", shown(&text)).into()
     })
+}
+
+fn truth(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract().map_err(|error| wrong_type(field, "bool", value, error))
+}
+
+/// Milliseconds, whatever number they are, or a `datetime`.
+pub(super) fn number_or_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if value.is_instance_of::<PyDateTime>() { time(field, value) } else { number(field, value) }
 }
 
 /// Unix milliseconds in a record.

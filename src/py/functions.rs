@@ -94,7 +94,7 @@ pub(crate) fn encode<'py>(
     message: &Bound<'py, Message>,
     physical_offset: i64,
     queue_offset: i64,
-    store_timestamp_ms: Option<i64>,
+    #[pyo3(from_py_with = fields::encoded_timestamp_ms)] store_timestamp_ms: Option<i64>,
     #[pyo3(from_py_with = fields::store_host)] store_host: Option<Host>,
     append_property_crc: bool,
 ) -> PyResult<Bound<'py, PyBytes>> {

@@ -471,8 +471,8 @@ impl Store {
     fn scan_arrow(
         &self,
         columns: Option<&Bound<'_, PyAny>>,
-        batch_rows: usize,
-        batch_bytes: usize,
+        #[pyo3(from_py_with = fields::batch_rows)] batch_rows: usize,
+        #[pyo3(from_py_with = fields::batch_bytes)] batch_bytes: usize,
         #[pyo3(from_py_with = fields::start_physical_offset)] start_physical_offset: Option<i64>,
         #[pyo3(from_py_with = fields::stop_physical_offset)] stop_physical_offset: Option<i64>,
         topics: Option<&Bound<'_, PyAny>>,
@@ -480,8 +480,8 @@ impl Store {
         #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         #[pyo3(from_py_with = fields::on_error)] on_error: &str,
-        verify_crc: bool,
-        decompress: bool,
+        #[pyo3(from_py_with = fields::verify_crc)] verify_crc: bool,
+        #[pyo3(from_py_with = fields::decompress)] decompress: bool,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ArrowScan> {
         fields::no_others("Store.scan_arrow", others)?;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::error;
 use crate::format::message::host::{self, Host};
 use crate::format::width::{saturating_i64, to_usize};
 use crate::py::arguments::{shown, value_error};
+use crate::py::fields;
 
 /// A value's fields by `__match_args__`.
 pub(crate) fn parts<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
@@ -289,9 +291,13 @@ pub(crate) struct MessageId(pub(super) host::MessageId);
 #[pymethods]
 impl MessageId {
     #[new]
-    fn __new__(host: &str, port: i32, physical_offset: i64) -> PyResult<Self> {
+    fn __new__(
+        #[pyo3(from_py_with = fields::host_address)] host: PyBackedStr,
+        #[pyo3(from_py_with = fields::port)] port: i32,
+        #[pyo3(from_py_with = fields::physical_offset)] physical_offset: i64,
+    ) -> PyResult<Self> {
         let address = host.parse();
-        let address = address.map_err(|_| value_error("host", "an IP address", shown(host)))?;
+        let address = address.map_err(|_| value_error("host", "an IP address", shown(&host)))?;
         Ok(Self(host::MessageId { host: Host::new(address, port), physical_offset }))
     }
 

@@ -62,6 +62,15 @@ def test_an_argument_of_the_wrong_type_is_named(store, given, says) -> None:
         (lambda s: s.group("g").poll(5), "topic: expected str, got int"),
         (lambda s: s.group("g").poll("t", max_messages="a"), "max_messages: expected int, got str"),
         (lambda s: s.group("g").seek("t", 0, "a"), "queue_offset: expected int, got str"),
+        (
+            lambda s: s.group("g").process("t", print, stop=5),
+            "stop: expected a threading.Event, got int",
+        ),
+        (
+            lambda s: s.group("g").process("t", print, backoff=5),
+            "backoff: expected a function, got int",
+        ),
+        (lambda s: mqstore.export_store(s.path, f"{s.path}-new", on_error=None), "on_error: expec"),
         (lambda s: mqstore.open(s.path, 5), "mode: expected str, got int"),
         (lambda _: mqstore.open(5), "path: expected str or os.PathLike, got int"),
         (lambda s: mqstore.stats(s.path, by=5), "by: expected str or a sequence of str, got int"),
@@ -76,6 +85,17 @@ def test_an_argument_of_the_wrong_type_is_named(store, given, says) -> None:
         (lambda s: s.scan(topics=7), "topics: expected str or a sequence of str, got int"),
         (lambda s: s.scan(start_physical_offset="0"), "start_physical_offset: expected int"),
         (lambda s: s.get("0"), "physical_offset: expected int, got str"),
+        (lambda s: s.scan_arrow(batch_rows="5"), "batch_rows: expected int, got str"),
+        (lambda s: s.scan_arrow(batch_bytes=None), "batch_bytes: expected int, got NoneType"),
+        (lambda s: s.scan_arrow(verify_crc="x"), "verify_crc: expected bool, got str"),
+        (lambda s: s.scan(decompress=None), "decompress: expected bool, got NoneType"),
+        (lambda s: s.query("t", "k", exact="no"), "exact: expected bool, got str"),
+        (lambda s: s.append_arrow(s.scan_arrow(), atomic=1), "atomic: expected bool, got int"),
+        (lambda s: mqstore.decode(b"", verify_crc=1), "verify_crc: expected bool, got int"),
+        (lambda s: mqstore.IndexFile(s.path, slots="5"), "slots: expected int, got str"),
+        (lambda s: mqstore.IndexFile(s.path, entries=None), "entries: expected int, got NoneType"),
+        (lambda _: mqstore.MessageId(None, 5, 6), "host: expected str, got NoneType"),
+        (lambda _: mqstore.MessageId("::1", "5", 6), "port: expected int, got str"),
     ],
 )
 def test_other_calls_name_theirs_too(store, call, says) -> None:
@@ -133,10 +153,22 @@ def test_closed_is_said_of_what_is_closed(tmp_path) -> None:
         index.close()
         with pytest.raises(mqstore.StoreClosedError, match="the index file is closed"):
             index.select("t#k")
-        group = reader.group("g")
+        groups = reader.group("g"), reader.group("h")
+        groups[0].close()
+        for call in (
+            lambda: groups[0].lag(),
+            lambda: groups[0].poll("t"),
+            lambda: groups[0].seek("t", 0, 0),
+            lambda: groups[0].commit(),
+            lambda: groups[0].messages("t"),
+            lambda: groups[0].process("t", print),
+        ):
+            with pytest.raises(mqstore.StoreClosedError, match=r"^the group is closed$"):
+                call()
         reader.close()
-        with pytest.raises(mqstore.StoreClosedError):
-            group.lag()
+        for group in groups:
+            with pytest.raises(mqstore.StoreClosedError, match=r"^the store is closed$"):
+                group.lag()
 
 
 def test_whatever_counts_as_an_int_is_taken(store) -> None:
@@ -172,6 +204,10 @@ def test_whatever_counts_as_an_int_is_taken(store) -> None:
         (lambda _: mqstore.snapshots(5), "target: expected str or os.PathLike, got int"),
         (lambda _: mqstore.verify(b"s"), "path: expected str or os.PathLike, got bytes"),
         (lambda s: mqstore.doctor(s, progress=5), "progress: expected a function, got int"),
+        (
+            lambda s: mqstore.rebuild(s, what=None),
+            "what: expected str or a sequence of str, got NoneType",
+        ),
         (lambda s: mqstore.open(s, snapshot=5), "snapshot: expected str, got int"),
         (
             lambda s: mqstore.open(s, storage_options=5),

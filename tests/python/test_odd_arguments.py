@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -141,6 +142,9 @@ def test_bounds_beyond_all_numbers_bound_nothing(store: mqstore.Store) -> None:
     assert list(store.scan(start_physical_offset=HUGE)) == []
     assert store.offset_at("T", 0, HUGE) == 3
     assert store.offset_at("T", 0, -HUGE) == 0
+    assert store.scan_arrow(batch_rows=HUGE, batch_bytes=HUGE).read_all().num_rows == 3
+    with pytest.raises(ValueError, match="batch_rows: expected 0 or more, got -1"):
+        store.scan_arrow(batch_rows=-1)
 
 
 def test_max_messages_is_a_count(store: mqstore.Store) -> None:
@@ -172,6 +176,7 @@ def test_a_value_that_no_index_entry_holds_names_its_argument(tmp_path: Path) ->
             ("keys", lambda: index.select_many(["k", SURROGATE])),
             ("physical_offsets", lambda: index.put_many(["T#k"], [HUGE], [1])),
             ("physical_offsets", lambda: index.put_many(["T#k"], (HUGE,), [1])),
+            ("port", lambda: mqstore.MessageId("::1", HUGE, 1)),
             ("store_timestamps_ms", lambda: index.put_many(["T#k"], [1], [2**63])),
         ):
             with pytest.raises(mqstore.InvalidMessageError) as caught:
@@ -180,6 +185,13 @@ def test_a_value_that_no_index_entry_holds_names_its_argument(tmp_path: Path) ->
         assert len(index) == 0
         assert index.put("T#k", 1, 5_000)
         assert index.select("T#k", begin_ms=-HUGE, end_ms=HUGE, max_entries=HUGE) == [1]
+        later = datetime.fromtimestamp(60, UTC)
+        assert index.put("T#l", 2, later)
+        assert index.put_many(["T#l"] * 2, (3, 4), [later, 70_000]) == 2
+        assert index.select("T#l", end_ms=later) == [3, 2]
+        for wrong in (later, "a", 1.5):
+            with pytest.raises(TypeError, match="physical_offsets: expected int, got"):
+                index.put_many(["T#l"], [wrong], [1])
         assert index.select_many(["T#k"], begin_ms=HUGE).to_pylist() == [[]]
         with pytest.raises(IndexError):
             index.entry(HUGE)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from mqstore._native._message import Message
-from mqstore._native._types import _Path
+from mqstore._native._types import _Path, _Time
 from mqstore._native._values import MessageId
 
 def encode(
@@ -13,7 +13,7 @@ def encode(
     *,
     physical_offset: int,
     queue_offset: int,
-    store_timestamp_ms: int | None = None,
+    store_timestamp_ms: _Time | None = None,
     store_host: str | None = None,
     append_property_crc: bool = False,
 ) -> bytes:

@@ -3,7 +3,7 @@ from typing import Final, Literal, Self, final
 
 from mqstore._native._arrow import OffsetLists
 from mqstore._native._scan import ArrowScan
-from mqstore._native._types import _ArrowArray, _Path
+from mqstore._native._types import _ArrowArray, _Path, _Time
 
 @final
 class IndexHeader:
@@ -113,13 +113,13 @@ class IndexFile:
     def header(self) -> IndexHeader:
         """The header as of now."""
     def __len__(self) -> int: ...
-    def put(self, key: str, physical_offset: int, store_timestamp_ms: int) -> bool:
+    def put(self, key: str, physical_offset: int, store_timestamp_ms: _Time) -> bool:
         """Adds one key (``IndexFile#putKey``).
 
         Args:
             key: ``"topic#key"``.
             physical_offset: Where the message begins in the commit log.
-            store_timestamp_ms: Its store time, kept in whole seconds.
+            store_timestamp_ms: Its store time, kept in whole seconds; also a ``datetime``.
 
         Returns:
             ``False`` when the file is full, and then nothing was done.
@@ -132,14 +132,14 @@ class IndexFile:
         self,
         keys: Sequence[str] | _ArrowArray,
         physical_offsets: Sequence[int] | _ArrowArray,
-        store_timestamps_ms: Sequence[int] | _ArrowArray,
+        store_timestamps_ms: Sequence[_Time] | _ArrowArray,
     ) -> int:
         """Adds many keys in order.
 
         Args:
             keys: ``"topic#key"`` each: strings, or an Arrow array of a string type.
             physical_offsets: As many integers, or an Arrow array or a buffer of ``int64``.
-            store_timestamps_ms: As many integers, or an Arrow array or a buffer of ``int64``.
+            store_timestamps_ms: The same; among integers of a list also a ``datetime``.
 
         Returns:
             How many of them fitted.
@@ -153,8 +153,8 @@ class IndexFile:
         self,
         key: str,
         *,
-        begin_ms: int = 0,
-        end_ms: int = 9223372036854775807,  # noqa: PYI054
+        begin_ms: _Time = 0,
+        end_ms: _Time = 9223372036854775807,  # noqa: PYI054
         max_entries: int = 32,
     ) -> list[int]:
         """Physical offsets under a key, newest first: exactly RocketMQ's ``selectPhyOffset``.
@@ -171,8 +171,8 @@ class IndexFile:
         self,
         keys: Sequence[str] | _ArrowArray,
         *,
-        begin_ms: int = 0,
-        end_ms: int = 9223372036854775807,  # noqa: PYI054
+        begin_ms: _Time = 0,
+        end_ms: _Time = 9223372036854775807,  # noqa: PYI054
         max_entries: int = 32,
     ) -> OffsetLists:
         """The same for many keys: one list of offsets for each."""

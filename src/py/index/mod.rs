@@ -224,8 +224,8 @@ impl IndexFile {
         py: Python<'_>,
         path: Location,
         #[pyo3(from_py_with = fields::mode)] mode: &str,
-        #[pyo3(from_py_with = fields::saturated)] slots: i64,
-        #[pyo3(from_py_with = fields::saturated)] entries: i64,
+        #[pyo3(from_py_with = fields::slots)] slots: i64,
+        #[pyo3(from_py_with = fields::entries)] entries: i64,
     ) -> PyResult<Self> {
         let known = ["r", "r+", "a"].into_iter().find(|known| *known == mode);
         let mode = known.ok_or_else(|| not_one_of("mode", "r, r+, a", mode))?;
@@ -264,7 +264,7 @@ impl IndexFile {
     /// Args:
     ///     key: ``"topic#key"``.
     ///     physical_offset: Where the message begins in the commit log.
-    ///     store_timestamp_ms: Its store time, kept in whole seconds.
+    ///     store_timestamp_ms: Its store time, kept in whole seconds; also a ``datetime``.
     ///
     /// Returns:
     ///     ``False`` when the file is full, and then nothing was done.
@@ -288,7 +288,7 @@ impl IndexFile {
     /// Args:
     ///     keys: ``"topic#key"`` each: strings, or an Arrow array of a string type.
     ///     physical_offsets: As many integers, or an Arrow array or a buffer of ``int64``.
-    ///     store_timestamps_ms: As many integers, or an Arrow array or a buffer of ``int64``.
+    ///     store_timestamps_ms: The same; among integers of a list also a ``datetime``.
     ///
     /// Returns:
     ///     How many of them fitted.
@@ -305,8 +305,9 @@ impl IndexFile {
         store_timestamps_ms: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
         let keys = IndexKeys::of("keys", keys)?;
-        let offsets = Numbers::of("physical_offsets", physical_offsets)?;
-        let times = Numbers::of("store_timestamps_ms", store_timestamps_ms)?;
+        let offsets = Numbers::of("physical_offsets", physical_offsets, fields::number)?;
+        let times =
+            Numbers::of("store_timestamps_ms", store_timestamps_ms, fields::number_or_time)?;
         if offsets.len() != keys.len() || times.len() != keys.len() {
             let (keys, offsets, times) = (keys.len(), offsets.len(), times.len());
             return Err(value_error(
@@ -334,7 +335,7 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
         #[pyo3(from_py_with = fields::least_ms)] begin_ms: i64,
         #[pyo3(from_py_with = fields::most_ms)] end_ms: i64,
-        #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
+        #[pyo3(from_py_with = fields::max_entries)] max_entries: i64,
     ) -> PyResult<Vec<i64>> {
         let key_hash = key_hash_of(key.as_bytes());
         let max = to_usize(clamp_u64(max_entries));
@@ -354,7 +355,7 @@ impl IndexFile {
         keys: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = fields::least_ms)] begin_ms: i64,
         #[pyo3(from_py_with = fields::most_ms)] end_ms: i64,
-        #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
+        #[pyo3(from_py_with = fields::max_entries)] max_entries: i64,
     ) -> PyResult<OffsetLists> {
         let keys = IndexKeys::of("keys", keys)?;
         let max = to_usize(clamp_u64(max_entries));

@@ -63,7 +63,7 @@ impl Store {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        atomic: bool,
+        #[pyo3(from_py_with = fields::atomic)] atomic: bool,
         #[pyo3(from_py_with = fields::resume_from)] resume_from: usize,
         #[pyo3(from_py_with = fields::assume_timezone)] assume_timezone: Option<PyBackedStr>,
         others: Option<&Bound<'_, PyDict>>,

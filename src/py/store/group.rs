@@ -6,12 +6,13 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::groups;
 
 use super::reading::{filter_of, messages};
 use super::stored::StoredMessage;
 use super::{Store, refuse_after_fork};
+use crate::py::errors::StoreClosedError;
 use crate::py::{fields, process, values};
 
 fn offset(offset: groups::GroupOffset) -> values::GroupOffset {
@@ -91,7 +92,13 @@ impl GroupPlaces {
     ) -> PyResult<T> {
         refuse_after_fork(self.generation)?;
         process::log_new(self.group.store());
-        Ok(py.detach(|| work(&self.group))?)
+        let store = self.group.store();
+        py.detach(|| work(&self.group)).map_err(|error| match error {
+            Error::Closed if !store.is_closed() => {
+                StoreClosedError::new_err(("the group is closed",))
+            }
+            other => other.into(),
+        })
     }
 }
 

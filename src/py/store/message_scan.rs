@@ -232,7 +232,7 @@ impl Store {
         #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         #[pyo3(from_py_with = fields::on_error)] on_error: &str,
-        decompress: bool,
+        #[pyo3(from_py_with = fields::decompress)] decompress: bool,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<MessageScan> {
         fields::no_others("Store.scan", others)?;

@@ -362,7 +362,7 @@ impl Store {
         #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
-        exact: bool,
+        #[pyo3(from_py_with = fields::exact)] exact: bool,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();

@@ -15,7 +15,7 @@ use crate::format::message::purpose::{self, Purpose};
 use crate::format::message::sys_flag::{self, Compression};
 use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::queue::consume_queue::DelayLevels;
-use crate::py::fields::bytes_of;
+use crate::py::fields::{self, bytes_of};
 use crate::py::values::getters;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
@@ -429,7 +429,10 @@ pub(crate) fn shown_body(py: Python<'_>, body: &[u8]) -> PyResult<String> {
 ///         from the first byte given.
 #[pyfunction]
 #[pyo3(signature = (buffer, /, *, verify_crc=true))]
-pub(crate) fn decode(buffer: &Bound<'_, PyAny>, verify_crc: bool) -> PyResult<StoredMessage> {
+pub(crate) fn decode(
+    buffer: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::verify_crc)] verify_crc: bool,
+) -> PyResult<StoredMessage> {
     let buffer = bytes_of("buffer", buffer)?;
     let bytes = buffer.as_bytes();
     match message::read_frame(bytes) {
