@@ -428,13 +428,42 @@ def _wants_database(config: ConfigLike) -> bool:
     return value.strip().lower() == "defaultrocksdb"
 
 
+# Nothing in a store proves or remembers them.
+_UNPROVEN = (
+    "store_path_commit_log",
+    "read_only_commit_log_store_paths",
+    "enable_lmq",
+    "enable_multi_dispatch",
+)
+
+
 def _broker_conf(config: ConfigLike) -> str:
-    """The option that tells a command of the same file, as a shell takes it."""
+    """The option that tells a command of the same settings, as a shell takes it.
+
+    ``FILE`` stands for a file that nobody has written yet: ``lines_of`` are its lines.
+    """
     import shlex
 
-    if not isinstance(config, (str, os.PathLike)):
-        return ""
-    return f" --config {shlex.quote(os.path.abspath(config))}"  # noqa: PTH100
+    if isinstance(config, (str, os.PathLike)):
+        return f" --config {shlex.quote(os.path.abspath(config))}"  # noqa: PTH100
+    return " --config FILE" if lines_of(config) else ""
+
+
+def lines_of(config: ConfigLike) -> list[str]:
+    """The settings of a mapping as lines of a ``broker.conf``; none if no command needs them."""
+    if config is None or isinstance(config, (str, os.PathLike)):
+        return []
+    from mqstore._settings import DEFAULTS, SETTINGS
+
+    given = settings_of(config)
+    if all(given.get(name, DEFAULTS[name]) == DEFAULTS[name] for name in _UNPROVEN):
+        return []
+    names = {name: SETTINGS[name].conf_name for name in given}
+    return [
+        f"{names[name]}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in given.items()
+        if names[name]
+    ]
 
 
 def settings_of(config: ConfigLike) -> dict[str, bool | int | str]:

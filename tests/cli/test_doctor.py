@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 
+import pytest
+
 import mqstore
 from helpers.damaged_stores import (
     all_queues_gone,
@@ -95,8 +97,9 @@ def test_times_in_evidence_are_in_the_zone_that_is_asked_for(mq, store, conf):
     assert "4102444800000" not in shown
 
 
-def test_salvage_with_a_log_elsewhere_names_what_is_lost_and_moves_nothing(mq, store, conf):
-    log = store.with_name("log")
+@pytest.mark.parametrize("place", ["log", "store/log"])
+def test_salvage_with_a_log_elsewhere_names_what_is_lost_and_moves_nothing(mq, store, conf, place):
+    log = store.parent / place.replace("store", store.name)
     (store / "commitlog").rename(log)
     data = bytearray((log / f"{0:020}").read_bytes())
     data[90] ^= 1
@@ -105,7 +108,9 @@ def test_salvage_with_a_log_elsewhere_names_what_is_lost_and_moves_nothing(mq, s
     given.write_text(f"{conf.read_text()}storePathCommitLog={log}\n")
     ran = mq("salvage", store, "--out", f"{store}.new", "--config", given, "--json", code=None)
     assert ran.json["lost_count"] == 1
-    assert not any(command.startswith("mv ") for command in ran.json["next"])
+    told = mq("doctor", store, "--config", given, "--json", code=1).json["verdict"]["commands"]
+    assert told[0].startswith("mqstore salvage ")
+    assert not any("mv " in command for command in [*ran.json["next"], *told])
 
 
 def test_stray_files_in_queues_are_moved_out_of_the_way(mq, store, conf, tmp_path):

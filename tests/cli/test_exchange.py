@@ -105,7 +105,7 @@ def test_salvage_looks_first_and_then_writes(mq, store, tmp_path):
     assert f"{store}.damaged-" in ran.json["next"][1]
     ran = mq("salvage", f"{store}.damaged", "--out", tmp_path / "text")
     assert "1 queue offsets have no message; 1 stand-ins keep the others' offsets" in ran.out
-    assert f"next: mqstore doctor {tmp_path / 'text'} ; test -d " in ran.err
+    assert f"next: mqstore doctor {tmp_path / 'text'} ; test -n " in ran.err
 
 
 def test_mistakes_have_their_codes(mq, store, tmp_path):

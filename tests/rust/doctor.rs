@@ -477,7 +477,9 @@ fn a_store_gives_way_to_a_salvaged_one_that_is_there_and_keeps_its_quarantine() 
     let name = home.path().file_name().unwrap().to_str().unwrap();
     let expected = [
         format!("mqstore salvage DIR/{name} --out DIR/{name}.salvaged"),
-        format!("test -d DIR/{name}.salvaged && mv -n -T DIR/{name} DIR/{name}.damaged"),
+        format!(
+            "test -n \"$(ls DIR/{name}.salvaged/commitlog)\" && mv -n -T DIR/{name} DIR/{name}.damaged"
+        ),
         format!("mv -n -T DIR/{name}.salvaged DIR/{name}"),
         format!("cp -a -n -T DIR/{name}.damaged/quarantine DIR/{name}/quarantine"),
     ];
@@ -495,18 +497,20 @@ fn a_store_gives_way_to_a_salvaged_one_that_is_there_and_keeps_its_quarantine() 
 }
 
 #[test]
-fn a_log_outside_of_the_store_is_not_moved_with_it() {
-    let mut home = Home::closed(60);
-    home.flip(places(&home)[10].0 + 90);
-    let log = home.path().with_extension("log");
-    fs::rename(home.path().join("commitlog"), &log).unwrap();
-    home.config.store_path_commit_log = vec![log.clone()];
-    let found = report(&home);
-    assert_eq!(found.verdict.commands.len(), 1, "{found:?}");
-    assert!(found.verdict.commands[0].starts_with("mqstore salvage "));
-    let mut told = found.diagnoses.iter().flat_map(|found| &found.evidence);
-    assert!(told.any(|line| line.contains(log.to_str().unwrap())), "{found:?}");
-    fs::remove_dir_all(log).unwrap();
+fn a_log_that_a_salvaged_store_has_elsewhere_is_not_moved_with_it() {
+    for below in [false, true] {
+        let mut home = Home::closed(60);
+        home.flip(places(&home)[10].0 + 90);
+        let log = if below { home.path().join("log") } else { home.path().with_extension("log") };
+        fs::rename(home.path().join("commitlog"), &log).unwrap();
+        home.config.store_path_commit_log = vec![log.clone()];
+        let found = report(&home);
+        assert_eq!(found.verdict.commands.len(), 1, "{found:?}");
+        assert!(found.verdict.commands[0].starts_with("mqstore salvage "));
+        let mut told = found.diagnoses.iter().flat_map(|found| &found.evidence);
+        assert!(told.any(|line| line.contains(log.to_str().unwrap())), "{found:?}");
+        fs::remove_dir_all(log).unwrap();
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ from mqstore.store import (
     below,
     connect,
     is_remote,
+    lines_of,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def doctor(
     Args:
         path: The store's root folder.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        config: As for ``open``; where it is the path of a ``broker.conf``, the cures name it.
+        config: As for ``open``. The cures name the path of a ``broker.conf``, or ``FILE`` for one
+            that is to be made of a mapping: the first line of the commands says which lines it has.
         storage_options: As for ``mqstore.open``.
 
     Returns:
@@ -151,6 +153,11 @@ def doctor(
             databases=databases,
         )
     cures = {"commands": verdict["commands"], "last_resort": verdict["last_resort"]}
+    if lines := lines_of(config):
+        to_make = f"# FILE is a broker.conf with these lines: {'; '.join(lines)}"
+        for name, commands in cures.items():
+            if any("--config FILE" in command for command in commands):
+                cures[name] = [to_make, *commands]
     if is_remote(path):
         # Cures change files, so they are those of a copy.
         rows = [(*row[:4], row[4] and _of_copy(row[4], path), *row[5:]) for row in rows]

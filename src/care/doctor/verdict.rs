@@ -1,6 +1,6 @@
 //! Diagnoses, the verdict, the commands in order, and the forecast of the next start.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::losses::{GroupFate, Lost};
@@ -13,7 +13,7 @@ use crate::error::{Result, quoted};
 use crate::files::{Access, DirEntry, FileKind, Storage};
 use crate::format::release::Release;
 use crate::store::folder::inventory;
-use crate::store::folder::paths::StorePaths;
+use crate::store::folder::paths::{COMMIT_LOG, StorePaths};
 use crate::store::open::epoch::{ENDED, EndedEpoch};
 use crate::store::open::inspect::{Parts, load_parts};
 use crate::store::open::misplaced::{self, Misplaced, free};
@@ -199,7 +199,6 @@ pub(super) fn commands(
     more: Vec<String>,
 ) -> (Vec<String>, Vec<String>) {
     let (store, mut commands) = (paths.root(), Vec::new());
-    let in_root = outside(paths).next().is_none();
     let Some(name) = quoted(store) else { return Default::default() };
     if let Cause::Misplaced(Misplaced { moves, packed, .. }) = cause {
         commands.extend(packed.iter().filter_map(|path| unpacked(path)));
@@ -226,7 +225,7 @@ pub(super) fn commands(
             continue;
         }
         commands.push(format!("{guard}{cure}"));
-        if cure.starts_with(SALVAGE) && in_root {
+        if cure.starts_with(SALVAGE) && elsewhere(paths).is_none() {
             let new = salvaged(paths.storage(), store);
             commands.extend(swap_commands(paths.storage(), store, &new).unwrap_or_default());
             guard = only_with(&beside(paths.storage(), store, DAMAGED)).unwrap_or_default();
@@ -248,10 +247,10 @@ pub(super) fn commands(
 
 pub(super) fn with_log_folder(mut diagnosis: Diagnosis, paths: &StorePaths) -> Diagnosis {
     let salvages = diagnosis.cure.as_ref().is_some_and(|cure| cure.starts_with(SALVAGE));
-    if let Some(dir) = outside(paths).next().filter(|_| salvages) {
+    if let Some(dir) = elsewhere(paths).filter(|_| salvages) {
         diagnosis.evidence.push(format!(
-            "the log lies in {}, outside of the store's folder: move it aside, and put the commitlog of \
-             the salvaged store in its place",
+            "the log lies in {}, not in the store's folder {COMMIT_LOG}: move it aside, and put the \
+             {COMMIT_LOG} of the salvaged store in its place",
             dir.display()
         ));
     }
@@ -285,11 +284,10 @@ pub(super) fn moved(from: &Path, to: &Path) -> Option<String> {
     Some(format!("mv -n -T {} {}", quoted(from)?, quoted(to)?))
 }
 
-pub(super) fn outside(paths: &StorePaths) -> impl Iterator<Item = &PathBuf> {
-    let is_up = |part| part == Component::ParentDir;
-    paths.commit_log().iter().filter(move |dir| {
-        dir.strip_prefix(paths.root()).map_or(true, |below| below.components().any(is_up))
-    })
+/// A folder of the log that is not where a salvaged store has it.
+pub(super) fn elsewhere(paths: &StorePaths) -> Option<&PathBuf> {
+    let own = paths.root().join(COMMIT_LOG);
+    paths.commit_log().iter().find(|dir| **dir != own)
 }
 
 pub(super) fn unpacked(path: &Path) -> Option<String> {
@@ -310,8 +308,9 @@ fn beside(storage: &dyn Storage, store: &Path, what: &str) -> PathBuf {
 #[must_use]
 pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<Vec<String>> {
     let old = beside(storage, store, DAMAGED);
-    let mut commands =
-        vec![format!("{}{}", only_with(new)?, moved(store, &old)?), moved(new, store)?];
+    // A store without a log must not take the place of one.
+    let has_log = format!("test -n \"$(ls {})\"", quoted(new.join(COMMIT_LOG))?);
+    let mut commands = vec![format!("{has_log} && {}", moved(store, &old)?), moved(new, store)?];
     for folder in CARRIED {
         if storage.list(&store.join(folder)).is_ok_and(|entries| !entries.is_empty()) {
             let (from, to) = (old.join(folder), store.join(folder));

@@ -305,9 +305,9 @@ def _next(report: mqstore.SalvageReport, config: str | None) -> list[str]:
     commands = [f"mqstore doctor {shlex.quote(report.out)}{given}"]
     if report.in_use:
         return commands
+    own = source.absolute() / "commitlog"  # where a salvaged store has its log
     log = log_folders(report.source, config)
-    in_root = all(source.absolute() in folder.absolute().parents for folder in log)
-    if in_root and any(folder.is_dir() for folder in log):
+    if own.is_dir() and all(folder.absolute() == own for folder in log):
         moves = _native._swap_commands(report.source, report.out)  # noqa: SLF001 - our own
         commands += [move + given if move.startswith("mqstore ") else move for move in moves]
     return commands
