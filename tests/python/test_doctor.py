@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,3 +101,42 @@ def test_progress_ends_with_the_whole(folder: Path) -> None:
 def test_a_folder_that_is_no_store_has_a_verdict(tmp_path: Path) -> None:
     with pytest.raises(mqstore.NotAStoreError):
         mqstore.doctor(tmp_path)
+
+
+def test_p1_commands_name_settings_that_a_mapping_has_and_no_file(tmp_path: Path) -> None:
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    config = {"mapped_file_size_commit_log": 65536, "store_path_commit_log": "log"}
+    with mqstore.open(root, "a", config=config) as store:
+        store.append_many(mqstore.Message("t", bytes(100)) for _ in range(600))
+    damaged = root / "log" / f"{65536:020}"
+    data = bytearray(damaged.read_bytes())
+    data[300] ^= 1
+    damaged.write_bytes(data)
+    needs, salvage = mqstore.doctor(root, config=config).commands
+    lines = needs.removeprefix("# FILE is a broker.conf with these lines: ").split("; ")
+    assert sorted(lines) == ["mappedFileSizeCommitLog=65536", "storePathCommitLog=log"]
+    assert salvage == f"mqstore salvage {root} --out {root}.salvaged --config FILE"
+    conf.write_text("\n".join(lines))
+    assert mqstore.doctor(root, config=conf).commands == (salvage.replace("FILE", str(conf)),)
+    run(salvage.replace("FILE", str(conf)))
+    with mqstore.open(f"{root}.salvaged", config={"store_path_commit_log": "commitlog"}) as store:
+        assert sum(1 for _ in store.scan()) == 600  # one stands in for the damaged one
+
+
+def test_p2_files_of_one_name_get_a_place_each(tmp_path: Path) -> None:
+    root, logs = tmp_path / "store", ("a", "b")
+    config = {"mapped_file_size_commit_log": 65536, "store_path_commit_log": ",".join(logs)}
+    with mqstore.open(root, "a", config=config) as store:
+        store.append_many(mqstore.Message("t", bytes(100), queue_id=n % 4) for n in range(1500))
+    queues = [f"consumequeue/t/{number}/.DS_Store" for number in range(4)]
+    for strays in ([f"{log}/.DS_Store" for log in logs], queues):
+        for path in strays:
+            (root / path).write_text(path)
+        commands = mqstore.doctor(root, config=config).commands
+        places = [command.split()[-1] for command in commands if command.startswith("mv ")]
+        assert len(set(places)) == len(places) >= len(strays)
+        for command in commands:
+            if command.startswith("mv "):
+                subprocess.run(command.split(), check=True)
+        assert not any((root / path).exists() for path in strays)
+    assert mqstore.doctor(root, config=config).ok

@@ -181,7 +181,8 @@ impl Examined<'_> {
             Code::ConfigTopic => {
                 let from = self.paths.consume_queue().join(topic?);
                 let name = format!("deleted-{}", topic?);
-                let to = misplaced::free(self.paths.storage(), self.paths.root(), &name);
+                let (storage, root) = (self.paths.storage(), self.paths.root());
+                let to = misplaced::free(storage, root, &name, |_| false);
                 let is_there = matches!(self.paths.storage.kind(&from), Ok(Some(_)));
                 let put_away = verdict::moved(&from, &to).filter(|_| is_there)?;
                 Some(format!(

@@ -9,7 +9,7 @@ mod missing_parts;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -137,8 +137,8 @@ fn doctor_at_rest(
         (None, Some(parts)) if is_known => missing_parts::behind(paths, parts, &log, facts.end)?,
         (missing, _) => missing.cloned(),
     };
-    let mut examined =
-        Examined { in_use, paths, log: &log, facts: &facts, diagnoses: BTreeMap::new() };
+    let (diagnoses, given) = (BTreeMap::new(), BTreeSet::new());
+    let mut examined = Examined { in_use, paths, log: &log, facts: &facts, diagnoses, given };
     examined.examine(&report, &start, &cause, config)?;
     queues.map_or(Ok(()), |queues| examined.report_beginning(queues))?;
     examined.report_batches(queues);
@@ -262,6 +262,8 @@ struct Examined<'a> {
     log: &'a CommitLog,
     facts: &'a LogFacts,
     diagnoses: BTreeMap<Code, State>,
+    /// Where the commands so far move files to.
+    given: BTreeSet<PathBuf>,
 }
 
 impl Examined<'_> {
@@ -423,8 +425,11 @@ impl Examined<'_> {
             _ if broker::is_in_the_way(finding, self.paths) => {
                 let from = self.paths.root().join(&finding.path);
                 let name = from.file_name().unwrap_or_default().display().to_string();
-                let to = misplaced::free(self.paths.storage(), self.paths.root(), &name);
-                verdict::moved(&from, &to)
+                let (storage, root) = (self.paths.storage(), self.paths.root());
+                let to = misplaced::free(storage, root, &name, |to| self.given.contains(to));
+                let cure = verdict::moved(&from, &to);
+                self.given.insert(to);
+                cure
             }
             _ => None,
         };

@@ -236,7 +236,7 @@ pub(super) fn commands(
         Cause::EndMissing(missing) => {
             let spares = missing.spares.iter().filter_map(|spare| {
                 let file = spare.file_name()?.to_str()?;
-                moved(spare, &free(paths.storage(), store, &format!("{file}.empty")))
+                moved(spare, &free(paths.storage(), store, &format!("{file}.empty"), |_| false))
             });
             spares.chain([format!("mqstore recover {name} --apply --drop-beyond")]).collect()
         }
@@ -301,7 +301,7 @@ pub(super) fn salvaged(storage: &dyn Storage, store: &Path) -> PathBuf {
 
 fn beside(storage: &dyn Storage, store: &Path, what: &str) -> PathBuf {
     let name = store.file_name().unwrap_or_default().display();
-    free(storage, store.parent().unwrap_or(store), &format!("{name}.{what}"))
+    free(storage, store.parent().unwrap_or(store), &format!("{name}.{what}"), |_| false)
 }
 
 /// Commands that put `new` in the place of `store`; `None` for a name that is no text.

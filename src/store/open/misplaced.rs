@@ -189,7 +189,8 @@ fn put_away(paths: &StorePaths, foreign: Vec<File>, found: &mut Misplaced) {
         };
         found.evidence.push(format!("{}: {holds}", file.path.display()));
         let name = file.path.file_name().unwrap_or_default().display().to_string();
-        let to = free(paths.storage(), paths.root(), &format!("misplaced-{name}"));
+        let is_given = |path: &Path| found.moves.iter().any(|(_, to)| to == path);
+        let to = free(paths.storage(), paths.root(), &format!("misplaced-{name}"), is_given);
         found.moves.push((file.path, to));
     }
 }
@@ -253,10 +254,16 @@ fn stated(file: &dyn StorageFile, file_size: u64) -> std::io::Result<(Option<u64
     Ok((Some(first).filter(|_| is_sure), is_blank))
 }
 
-pub(crate) fn free(storage: &dyn Storage, dir: &Path, name: &str) -> PathBuf {
-    let names = std::iter::once(name.to_owned()).chain((2..100).map(|n| format!("{name}-{n}")));
+/// A path in `dir` at which nothing lies, and that no command before was given.
+pub(crate) fn free(
+    storage: &dyn Storage,
+    dir: &Path,
+    name: &str,
+    is_given: impl Fn(&Path) -> bool,
+) -> PathBuf {
+    let names = std::iter::once(name.to_owned()).chain((2..1000).map(|n| format!("{name}-{n}")));
     let mut paths = names.map(|name| dir.join(name));
-    let is_free = |path: &PathBuf| matches!(storage.kind(path), Ok(None));
+    let is_free = |path: &PathBuf| !is_given(path) && matches!(storage.kind(path), Ok(None));
     paths.find(is_free).unwrap_or_else(|| dir.join(name))
 }
 
