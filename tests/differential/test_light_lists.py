@@ -80,13 +80,18 @@ def test_p13_lists_give_the_queues_that_rocketmq_fills(
             store.append("T", b"%d" % n, queue_id=1, properties=lists if n == 1 else {})
     forget(root)
     theirs = shutil.copytree(root, tmp_path / "theirs")
+    to = (version or "5.3")[:3]
+    starts = mqstore.preflight(root, to=to, config=LIGHT).starts
+    assert mqstore.doctor(root, config=LIGHT).will_start == starts
     ours = rebuilt(root)
     report = mqstore.verify(root, config=LIGHT)
     codes = [finding.code for finding in report.findings if finding.severity == "error"]
     try:
         assert dispatched(running(version), theirs) == ours
         assert codes == []
+        assert starts
     except RocketMQError:
+        assert not starts
         # It cannot load the log; the messages behind are in our queues all the same.
         assert codes == ["MQ-LOG-18"]
         assert ("T", 1, 2) in {entry[:3] for entry in ours}

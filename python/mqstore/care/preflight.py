@@ -34,6 +34,7 @@ _UNFORESEEN = frozenset({"MQ-DL-01", "MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-
 _GONE = frozenset({"MQ-DOC-13", "MQ-DOC-17", "MQ-LOG-15"})
 # Messages that are in no queue: a start enters those from where it begins on.
 _UNDISPATCHED = "MQ-DOC-01"
+_ENDS_DISPATCH = "MQ-LOG-18"
 # Entries that lead to no message or another one: a start puts none in their place.
 _WRONG_PLACES = frozenset({"MQ-DOC-04", "MQ-DOC-05"} | {f"MQ-CQ-{n:02}" for n in (2, 3, 4, 6, 7)})
 
@@ -101,7 +102,8 @@ def preflight(
     Args:
         path: The store's root folder.
         to: The release, ``"5.3"``, ``"5.4"`` or ``"5.5"``.
-        config: As for ``open``; where it is the path of a ``broker.conf``, the commands name it.
+        config: As for ``open``. The commands name the path of a ``broker.conf``, or ``FILE`` for
+            one that is to be made of a mapping.
         storage_options: As for ``mqstore.open``.
 
     Raises:
@@ -243,6 +245,9 @@ class _Flight:
             for one in found.lost_queues
         ]
         for one in found:
+            if one.code == _ENDS_DISPATCH:
+                what = f"it starts on the store as it is, and may not after a crash: {one.title}"
+                yield PreflightNote("warning", what, advice)
             if one.code in _UNFORESEEN and one.severity == "error":
                 what = f"what it makes of the log is not foreseen: {one.title}"
                 yield PreflightNote("error", what, advice)

@@ -9,16 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::recovery::Cut;
+use self::recovery::dispatch_ends;
 pub(super) use self::recovery::{cut, first_time_ms};
 pub use self::settings::{Line, read_line};
 pub(super) use self::settings::{WrongSize, proven};
 use super::finding::{Code, Finding};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result, quoted};
-use crate::files::{Access, FileKind, Storage, folder_at};
+use crate::files::{Access, DirEntry, FileKind, Storage, folder_at};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::config::tables::parse_delay_offsets;
-use crate::format::file_name::parse_index_name;
+use crate::format::file_name::{parse_index_name, parse_offset_name};
 use crate::format::index::{HEADER_LEN, IndexHeader};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::release::Release;
@@ -31,9 +32,12 @@ use crate::store::read::queue_read::view_of;
 use crate::time::utc_text;
 
 const TOPIC_FILE: usize = 3;
+pub(super) const TIMER_LOG: &str = "timerlog";
 /// Offsets that are gone and keep no broker from starting.
 pub(super) const NO_OFFSET: &str = "no offset in it";
 pub(super) const OTHER_OFFSETS: &str = "offsets of topics that this store does not have";
+/// Ends what is expected of a timer's file that keeps a broker from starting.
+pub(super) const NO_START: &str = "; on another one no broker starts";
 
 /// Forecast of a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,17 +67,25 @@ pub(super) fn not_readable(refused: &[PathBuf], paths: &StorePaths) -> NextStart
 }
 
 /// Findings with which RocketMQ does not start (`MappedFileQueue#load`, `ConsumeQueue#load`).
-pub(super) fn obstacles(findings: &[Finding], paths: &StorePaths) -> Vec<String> {
+pub(super) fn obstacles(
+    findings: &[Finding],
+    paths: &StorePaths,
+    (log, config): (&CommitLog, &StoreConfig),
+    start: &NextStart,
+) -> Result<Vec<String>> {
+    // A recovery after a crash dispatches what it reads.
+    let ends = findings.iter().any(|found| found.code == Code::LogDispatch)
+        && start.crashed
+        && dispatch_ends(log, config, start.from)?;
+    let is_refused = |found: &Finding| fate(found, paths) == Fate::Refused;
     // Without the table a topic is not known to have batches.
     let has_batches =
         paths.storage.list(&paths.batch_consume_queue()).is_ok_and(|dir| !dir.is_empty());
     let is_obstacle = |found: &&Finding| match found.code {
         Code::FileLength => is_in_log(found, paths) || is_in_queues(found),
-        Code::StrayName => {
-            is_stray_file(found, paths)
-                && !is_deleted(paths.storage(), &paths.root().join(&found.path))
-                && (is_in_log(found, paths) || found.path.components().count() > TOPIC_FILE)
-        }
+        Code::StrayName | Code::EmptyFile => is_refused(found),
+        Code::Timer => found.expected.ends_with(NO_START),
+        Code::LogDispatch => ends,
         Code::OffsetsGone if [NO_OFFSET, OTHER_OFFSETS].contains(&&*found.found) => false,
         Code::ConfigUnreadable | Code::OffsetsGone => {
             let backup = config_file::backup_of(&paths.root().join(&found.path));
@@ -86,27 +98,57 @@ pub(super) fn obstacles(findings: &[Finding], paths: &StorePaths) -> Vec<String>
         Code::NoRegularFile => {
             let path = paths.root().join(&found.path);
             let crashed = || lock::was_aborted(paths).unwrap_or(false);
-            path == paths.checkpoint() || (path == paths.index() && crashed())
+            path == paths.checkpoint() || (path == paths.index() && crashed()) || is_refused(found)
         }
         _ => false,
     };
-    findings.iter().filter(is_obstacle).map(Finding::message).collect()
+    Ok(findings.iter().filter(is_obstacle).map(Finding::message).collect())
 }
 
 fn is_in_queues(found: &Finding) -> bool {
     paths::QUEUE_FOLDERS.iter().any(|folder| found.path.starts_with(folder))
 }
 
-pub(super) fn is_stray_file(found: &Finding, paths: &StorePaths) -> bool {
-    found.found == "a file" && (is_in_log(found, paths) || is_in_queues(found))
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Kept,
+    Deleted,
+    Refused,
 }
 
-/// Whether a start deletes the file: it is empty, and the last of its folder by name.
-pub(super) fn is_deleted(storage: &dyn Storage, path: &Path) -> bool {
-    let names = path.parent().and_then(|dir| storage.list(dir).ok()).unwrap_or_default();
-    let last = names.iter().map(|entry| &*entry.name).max();
-    let length = || storage.open(path, Access::Read).and_then(|file| file.length());
-    path.file_name() == last && length().is_ok_and(|length| length == 0)
+/// What a start makes of a name in a folder whose files it loads, links followed: it passes over
+/// folders, and deletes what is empty and the last by name (`MappedFileQueue#doLoad`).
+pub(super) fn fate(found: &Finding, paths: &StorePaths) -> Fate {
+    let (storage, path) = (paths.storage(), paths.root().join(&found.path));
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Fate::Kept };
+    let is_queue = is_in_queues(found) && found.path.components().count() > TOPIC_FILE;
+    let dirs = match () {
+        // The folders of a log count as one.
+        () if paths.commit_log().iter().any(|log| log == dir) => paths.commit_log(),
+        () if is_queue || dir == paths.root().join(TIMER_LOG) => &[dir.to_owned()],
+        () => return Fate::Kept,
+    };
+    let files: Vec<DirEntry> =
+        dirs.iter().flat_map(|dir| storage.list(dir).unwrap_or_default()).collect();
+    let (is_folder, length) = match storage.kind(&path) {
+        Ok(Some(FileKind::Other)) => {
+            path.metadata().map_or((false, 0), |to| (to.is_dir(), to.len()))
+        }
+        kind => {
+            let length = storage.open(&path, Access::Read).and_then(|file| file.length());
+            (matches!(kind, Ok(Some(FileKind::Directory))), length.unwrap_or(u64::MAX))
+        }
+    };
+    let is_whole = |file: &DirEntry| file.kind == FileKind::File && file.len == length;
+    match length {
+        _ if is_folder => Fate::Kept,
+        0 if files.iter().all(|file| *file.name <= *name) => Fate::Deleted,
+        0 => Fate::Refused,
+        _ if name.to_str().and_then(parse_offset_name).is_some() && files.iter().any(is_whole) => {
+            Fate::Kept
+        }
+        _ => Fate::Refused,
+    }
 }
 
 pub(super) fn is_in_the_way(found: &Finding, paths: &StorePaths) -> bool {
@@ -210,7 +252,7 @@ pub(in crate::care) fn refused(paths: &StorePaths, files: bool) -> Vec<PathBuf> 
     }
     let queues = paths::QUEUE_FOLDERS.iter().map(|name| paths.root().join(name));
     let log = paths.commit_log().iter().cloned();
-    let timers = paths.root().join("timerlog");
+    let timers = paths.root().join(TIMER_LOG);
     for dir in log.chain(queues).chain([paths.index(), paths.config(), timers]) {
         match folder_at(paths.storage(), &dir, false) {
             Ok(Ok(true)) => {

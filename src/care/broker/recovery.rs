@@ -11,6 +11,8 @@ use crate::log::CommitLog;
 use crate::log::read::file_walk::{FileDamage, FileEnd, Visitor, open_at};
 use crate::log::read::frames::FramedRecord;
 use crate::log::read::scanner::{Flow, Resync};
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 use crate::store::folder::lock;
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
@@ -93,9 +95,15 @@ struct Recovery<'a> {
     base: u64,
     newest_ms: i64,
     cut: Option<Cut>,
+    /// Whether a record that it takes ends dispatch.
+    ends: bool,
 }
 
-impl Recovery<'_> {
+impl<'a> Recovery<'a> {
+    const fn new(config: &'a StoreConfig, base: u64) -> Self {
+        Self { config, base, newest_ms: 0, cut: None, ends: false }
+    }
+
     fn stop(&mut self, at: u64, reason: impl FnOnce() -> String) {
         let at = self.base.saturating_add(at);
         self.cut.get_or_insert_with(|| Cut { at, messages: 0, reason: reason() });
@@ -109,6 +117,11 @@ impl Visitor for Recovery<'_> {
         {
             self.stop(at, || reason);
         }
+        let request = DispatchRequest::of(&record.view);
+        self.ends |= self.cut.is_none()
+            && request.properties.multi_dispatch.is_some()
+            && request.is_queued()
+            && lmq::end_of_dispatch(&request).is_some();
         self.newest_ms = self.newest_ms.max(record.view.store_timestamp_ms());
         if let Some(cut) = &mut self.cut {
             cut.messages += 1;
@@ -127,7 +140,7 @@ impl Visitor for Recovery<'_> {
 }
 
 fn is_good_at(log: &CommitLog, config: &StoreConfig, base: u64) -> bool {
-    let mut recovery = Recovery { config, base, newest_ms: 0, cut: None };
+    let mut recovery = Recovery::new(config, base);
     let Some(file) = log.run().find(base) else { return false };
     let opened = open_at(log.run(), &file, base..u64::MAX, true);
     let Ok(Some((mut reader, at))) = opened else { return false };
@@ -142,7 +155,17 @@ pub(in crate::care) fn cut(
     config: &StoreConfig,
     from: u64,
 ) -> Result<Option<Cut>> {
-    let mut recovery = Recovery { config, base: from, newest_ms: 0, cut: None };
+    Ok(recovered(log, config, from)?.cut.filter(|cut| cut.messages > 0))
+}
+
+/// Whether a recovery from `from` on comes to a record with which its dispatch fails
+/// (`MultiDispatchUtils`).
+pub(super) fn dispatch_ends(log: &CommitLog, config: &StoreConfig, from: u64) -> Result<bool> {
+    Ok(recovered(log, config, from)?.ends)
+}
+
+fn recovered<'a>(log: &CommitLog, config: &'a StoreConfig, from: u64) -> Result<Recovery<'a>> {
+    let mut recovery = Recovery::new(config, from);
     for file in log.run().files().iter().filter(|file| file.base_offset >= from) {
         let places = file.base_offset..u64::MAX;
         let Some((mut reader, at)) = open_at(log.run(), file, places, true)? else { continue };
@@ -158,5 +181,5 @@ pub(in crate::care) fn cut(
             }
         }
     }
-    Ok(recovery.cut.filter(|cut| cut.messages > 0))
+    Ok(recovery)
 }

@@ -131,7 +131,7 @@ fn doctor_at_rest(
     let release = config.rocketmq_version.or(versions.newest()).unwrap_or(Release::V5_3);
     let queues = parts.as_ref().map(|parts| &parts.queues);
     let mut start = foresee(paths, (&log, config), release, queues)?;
-    start.obstacles = broker::obstacles(&report.findings, paths);
+    start.obstacles = broker::obstacles(&report.findings, paths, (&log, config), &start)?;
     let is_known = !in_use && !matches!(cause, Cause::Misplaced(_) | Cause::Ledger(_));
     let behind = match (cause.missing(), &parts) {
         (None, Some(parts)) if is_known => missing_parts::behind(paths, parts, &log, facts.end)?,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::losses::{GroupFate, Lost};
-use crate::care::broker::{self, NextStart};
+use crate::care::broker::{self, Fate, NextStart};
 use crate::care::finding::{Code, Finding, Severity};
 use crate::care::rocksdb;
 use crate::care::verify::{Level, VerifyOptions, VerifyReport, verify_on};
@@ -367,11 +367,13 @@ pub fn next_start(
     let Parts { log, queues, .. } = load_parts(&paths, &mut config, Access::Read)?;
     let mut start = broker::foresee(&paths, (&log, &config), release, Some(&queues))?;
     start.cut = broker::cut(&log, &config, start.from)?;
-    start.obstacles = broker::obstacles(&report.findings, &paths);
-    let strays = report.findings.iter().filter(|found| found.code == Code::StrayName);
+    start.obstacles = broker::obstacles(&report.findings, &paths, (&log, &config), &start)?;
+    let is_of_name = |found: &&Finding| {
+        matches!(found.code, Code::StrayName | Code::EmptyFile | Code::NoRegularFile)
+    };
+    let strays = report.findings.iter().filter(is_of_name);
     start.strays = strays
-        .filter(|found| broker::is_stray_file(found, &paths))
-        .filter(|found| broker::is_deleted(paths.storage(), &paths.root().join(&found.path)))
+        .filter(|found| broker::fate(found, &paths) == Fate::Deleted)
         .map(|found| found.path.display().to_string())
         .collect();
     Ok(start)
