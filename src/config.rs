@@ -124,6 +124,7 @@ settings! {
         enable_lmq: bool,
         enable_multi_dispatch: bool,
         message_delay_level: DelayLevels,
+        timer_wheel_enable: bool,
         max_msgs_num_batch: usize,
         emulate_transfer_limits: bool,
         delivery: bool,

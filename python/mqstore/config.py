@@ -111,6 +111,8 @@ class StoreConfig(
         check_crc_on_recover: Check checksums in recovery. True.
         message_delay_level: The delays of the levels that property ``DELAY`` names. ``1s 5s 10s 30s
             1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h``.
+        timer_wheel_enable: Whether a broker reads the timer's files, so that wrong ones keep it
+            from starting. True.
         broker_ip1: The store's address, in message ids and as ``store_host``: an IPv4 or IPv6
             address. ``127.0.0.1``.
         listen_port: The port beside it. 10911.
@@ -218,6 +220,7 @@ class StoreConfig(
     check_crc_on_recover: bool | None = None
     duplication_enable: bool | None = None
     message_delay_level: str | None = None
+    timer_wheel_enable: bool | None = None
     broker_ip1: str | None = None
     listen_port: int | None = None
 

@@ -246,7 +246,7 @@ codes! {
         "none needed: a running broker has the rows in memory; after a crash, `mqstore convert STORE --queues rocksdb --apply` writes all of them, and a start of RocketMQ those of the last files"
     RocksUnknown "MQ-RDB-05" Info "a RocksDB database is not looked at, as its package is not installed"
         "install `rocksdict`, as with `mqstore[rocksdb]`, and verify again"
-    Timer "MQ-TM-01" Error | Warning "files of the timer contradict the store, so timer messages are never delivered, or once more"
+    Timer "MQ-TM-01" Error | Warning "files of the timer are wrong, so a broker does not start, or timer messages are never delivered, or once more"
         "none here: these files are not repaired; put back copies of config/timercheck, timerwheel and timerlog of one time, or stop the broker and move all three away: the whole queue is read again"
 }
 

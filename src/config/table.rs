@@ -248,6 +248,8 @@ pub const SETTINGS: &[Setting] = &[
     flag("duplication_enable", "duplicationEnable", false),
     text("message_delay_level", "messageDelayLevel", DELAY_LEVELS, are_delays, "delays such as 1s 5m 2h")
         .doc("The delays of the levels that property ``DELAY`` names."),
+    flag("timer_wheel_enable", "timerWheelEnable", true)
+        .doc("Whether a broker reads the timer's files, so that wrong ones keep it from starting."),
     text("broker_ip1", "brokerIP1", "127.0.0.1", is_address, "an IP address")
         .doc("The store's address, in message ids and as ``store_host``: an IPv4 or IPv6 address."),
     number("listen_port", "listenPort", Some(10_911), (0, 65_535), "port")

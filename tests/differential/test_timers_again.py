@@ -7,15 +7,17 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import mqstore
 from helpers.files import copy_store
-from helpers.java import SMALL
+from helpers.java import SMALL, RocketMQ, RocketMQError
+from helpers.timers import HARMS, timer_store
 from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-
-    from helpers.java import RocketMQ
 
 STORE: dict[str, Any] = SMALL | {"timerWheelEnable": "true", "mappedFileSizeTimerLog": 10240}
 # A flush compares all bytes of the wheel.
@@ -126,3 +128,25 @@ def test_p14_a_start_treats_timers_as_the_finding_says(rocketmq: RocketMQ, tmp_p
     (lost / "config" / "timercheck").unlink()
     assert found(lost) == []
     assert [text for text in timers.delivered(lost) if "last" not in text] == SOON
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("version", ["", "5.5.0"])
+def test_p14_a_broker_starts_on_files_of_the_timer_as_foreseen(
+    running: Callable[[str], RocketMQ], tmp_path: Path, version: str, harm: str
+) -> None:
+    root = tmp_path / "store"
+    timer_store(root)
+    make, starts = HARMS[harm]
+    make(root)
+    rocketmq = running(version)
+    for config, does_start in ((SMALL, starts), (SMALL | {"timerWheelEnable": False}, True)):
+        assert mqstore.doctor(root, config=config).will_start == does_start
+        store_config = STORE | {"timerWheelEnable": str(config is SMALL).lower()}
+        try:
+            rocketmq.start_broker(root, {"storeConfig": store_config})
+        except RocketMQError:
+            assert not does_start
+        else:
+            rocketmq.stop_broker()
+            assert does_start

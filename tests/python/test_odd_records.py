@@ -13,11 +13,10 @@ import pytest
 import mqstore
 from helpers.damaged_stores import log_files, patch, records
 from helpers.shifted import CONFIG, LIGHT
+from helpers.timers import HARMS, check, timer_log, timer_store, wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-TIMER = "rmq_sys_wheel_timer"
 
 
 def found(root: Path, **config: object) -> list[tuple[str, str, str]]:
@@ -50,6 +49,29 @@ def test_p9_stale_bytes_behind_a_queue_offset_end_dispatch(tmp_path: Path, stale
         ]
 
 
+@pytest.mark.parametrize("crashed", [True, False])
+def test_p9_a_recovery_that_comes_to_such_a_record_does_not_start(
+    tmp_path: Path, crashed: bool
+) -> None:
+    lists = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": ",0"}
+    with mqstore.open(tmp_path, "a", config=CONFIG) as store:
+        for n in range(400):
+            store.append("T", bytes(300), properties=lists if n == 1 else {})
+        newest_ms = store.append("T", b"").store_timestamp_ms
+    if crashed:
+        (tmp_path / "abort").touch()
+    for at_once in (True, False):
+        # With times three seconds behind the newest, the recovery begins in the last file.
+        times = struct.pack(">3q", *[0 if at_once else newest_ms + 3000] * 3)
+        (tmp_path / "checkpoint").write_bytes(times.ljust(4096, b"\0"))
+        starts = not (crashed and at_once)
+        assert mqstore.doctor(tmp_path, config=LIGHT).will_start == starts
+        for to in ("5.3", "5.5"):
+            report = mqstore.preflight(tmp_path, to=to, config=LIGHT)
+            assert report.starts == starts
+            assert any("dispatch ends at a message" in note.what for note in report.notes)
+
+
 def test_p10_bodies_that_cannot_be_decompressed_are_counted(tmp_path: Path) -> None:
     text = b'{"order": 1, "state": "paid"}' * 4
     compressor = zlib.compressobj(wbits=-15)
@@ -63,35 +85,6 @@ def test_p10_bodies_that_cannot_be_decompressed_are_counted(tmp_path: Path) -> N
     ((code, severity, said),) = found(tmp_path)
     assert (code, severity) == ("MQ-LOG-19", "info")
     assert said.startswith("5 that cannot, the first here: ")
-
-
-def timer_store(root: Path) -> None:
-    with mqstore.open(root, "a", config=CONFIG) as store:
-        store.append_many([mqstore.Message(TIMER, b"%d" % n) for n in range(400)])
-    (root / "config").mkdir(exist_ok=True)
-    (root / "timerlog").mkdir()
-    timer_log(root, 10)
-    wheel(root, 52 * 9)
-    check(root, 1_600_000_000_000, 520, 400)
-
-
-def timer_log(root: Path, units: int, physical_offset: int = 0) -> None:
-    unit = struct.pack(">iqiqiqiiq", 52, -1, 1, 1_700_000_000_000, 1, physical_offset, 100, 7, 0)
-    (root / "timerlog" / f"{0:020}").write_bytes((unit * units).ljust(10_240, b"\0"))
-
-
-def wheel(root: Path, first: int, due: int = 10**10) -> None:
-    slots = bytearray(32 * 100)
-    slots[320:352] = struct.pack(">qqqii", 1_700_000_000, 0, 52 * 3, 4, 0)
-    slots[640:672] = struct.pack(">qqqii", due, first, 52 * 12, 3, 0)
-    # Delivered long ago.
-    slots[960:992] = struct.pack(">qqqii", 1_500_000_000, 10**6, 10**6, 5, 0)
-    (root / "timerwheel").write_bytes(slots)
-
-
-def check(root: Path, *fields: int) -> None:
-    data = struct.pack(f">{len(fields)}q", *fields)
-    (root / "config" / "timercheck").write_bytes(data.ljust(4096, b"\0"))
 
 
 def test_p14_files_of_the_timer_that_agree_are_no_finding(tmp_path: Path) -> None:
@@ -138,3 +131,21 @@ def test_p14_timers_are_never_delivered_if_no_unit_leads_to_a_message(tmp_path: 
     (tmp_path / "timerwheel").unlink()
     said = "520; up to 10 timer messages that waited are never delivered"
     assert found(tmp_path) == [("MQ-TM-01", "error", said)]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_p14_files_with_which_no_broker_starts_are_told(tmp_path: Path, harm: str) -> None:
+    root = tmp_path / "store"
+    timer_store(root)
+    make, starts = HARMS[harm]
+    make(root)
+    told = {"MQ-FS-03", "MQ-TM-01"} & {code for code, _, _ in found(root)}
+    assert told or starts
+    report = mqstore.doctor(root, config=CONFIG)
+    assert report.will_start == starts
+    assert mqstore.preflight(root, to="5.5", config=CONFIG).starts == starts
+    # Only the timer reads them.
+    off = CONFIG | {"timer_wheel_enable": False}
+    assert mqstore.doctor(root, config=off).will_start
+    if harm == "stray":
+        assert report.commands == (f"mv -n -T {root}/timerlog/.DS_Store {root}/.DS_Store",)

@@ -1,22 +1,32 @@
 //! Checks the timer's files against its queue and each other.
 
+use std::sync::Arc;
+
 use super::context::{Context, State, Walked};
 use super::queues::Queues;
+use crate::care::broker::{NO_START, TIMER_LOG};
 use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
-use crate::files::{Access, SystemClock};
+use crate::files::run::open_files::file_size_of;
+use crate::files::{Access, FileKind, FileRun, SystemClock};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::checkpoint::{TIMER_CHECKPOINT_LEN, TimerCheckpoint};
 use crate::format::file_name;
 use crate::format::message::purpose::TIMER_TOPIC;
 use crate::format::width::{clamp_u64, saturating_i64};
-use crate::store::folder::inventory::{self, TIMER_UNIT_LEN};
+use crate::store::folder::inventory::{self, SLOT_LEN, TIMER_UNIT_LEN};
 use crate::store::folder::lock;
 use crate::time::Clock;
+
+/// A slot for each second of two weeks.
+const WHEEL_LEN: u64 = 14 * 86_400 * SLOT_LEN as u64;
 
 pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     if cx.state == State::InUse {
         return;
+    }
+    if cx.config.timer_wheel_enable {
+        check_files(cx);
     }
     let path = cx.paths.config().join("timercheck");
     let add = |severity, path, expected: String, found| {
@@ -25,7 +35,7 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     let (first, end) = queues.end_of(TIMER_TOPIC, 0).unwrap_or((0, 0));
     let (log_end, last_unit) = match log_end(cx) {
         Ok((end, unit)) => (saturating_i64(end), unit),
-        Err(error) => return cx.error(&cx.paths.root().join("timerlog"), error),
+        Err(error) => return cx.error(&cx.paths.root().join(TIMER_LOG), error),
     };
     // `TimerMessageStore#recover` goes on behind the last unit's message, else at `timercheck`'s
     // offset.
@@ -96,6 +106,39 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     }
 }
 
+/// Adds what a broker does not start on (`TimerWheel`, `TimerLog#load`).
+fn check_files(cx: &Context<'_>) {
+    let (storage, root) = (&cx.paths.storage, cx.paths.root());
+    let add = |path, size, found| {
+        let expected = format!("a file of {size} bytes{NO_START}");
+        cx.findings.add(Code::Timer, path, None, expected, found);
+    };
+    let wheel = root.join("timerwheel");
+    let length = || storage.open(&wheel, Access::Read).and_then(|file| file.length());
+    match storage.kind(&wheel) {
+        Ok(Some(FileKind::Directory)) => add(&wheel, WHEEL_LEN, "a folder".to_owned()),
+        Ok(Some(FileKind::File)) => {
+            if let Some(length) = length().ok().filter(|length| ![0, WHEEL_LEN].contains(length)) {
+                add(&wheel, WHEEL_LEN, format!("{length} bytes"));
+            }
+        }
+        _ => {}
+    }
+    let dirs = vec![root.join(TIMER_LOG)];
+    let loaded = FileRun::load(Arc::clone(storage), Arc::default(), dirs, 1, Access::Read);
+    // A file of that name is none of its files.
+    let Ok((run, strays)) = loaded else { return };
+    strays.iter().for_each(|stray| cx.stray(stray));
+    let files = run.files();
+    let Some(size) = file_size_of(&files) else { return };
+    for (at, file) in files.iter().enumerate() {
+        let is_deleted = file.len == 0 && at + 1 == files.len();
+        if file.len != size && !is_deleted {
+            add(&file.path, size, format!("{} bytes", file.len));
+        }
+    }
+}
+
 /// Slots after a time, and their messages, whose units are all gone.
 fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u64)> {
     let path = cx.paths.root().join("timerwheel");
@@ -117,7 +160,7 @@ fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u
 
 /// End of the units in `timerlog`, and where the last one's message lies.
 fn log_end(cx: &Context<'_>) -> Result<(u64, Option<(u64, u64)>)> {
-    let dir = cx.paths.root().join("timerlog");
+    let dir = cx.paths.root().join(TIMER_LOG);
     let mut files = inventory::list(cx.paths.storage(), &dir)?;
     files.sort_unstable_by(|a, b| b.name.cmp(&a.name));
     for file in files {
