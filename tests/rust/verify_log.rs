@@ -264,3 +264,19 @@ fn a_body_made_to_look_like_messages_is_no_place_to_begin_at() {
     let report = look(&home);
     assert_eq!((report.findings, report.counts.messages), (vec![], 9));
 }
+
+#[test]
+fn numbers_that_lie_in_damage_are_no_wrong_ones() {
+    let home = Home::closed(20);
+    fs::remove_dir_all(home.path().join("consumequeue/Topic/1")).unwrap();
+    assert!(!look(&home).found.contains_key(&Code::LogNumber));
+    let (path, _) = home.log_file(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let place = |number: usize| usize::try_from(places(&home)[number].0).unwrap();
+    let damaged = place(8)..place(12);
+    bytes[damaged].fill(0);
+    fs::write(&path, bytes).unwrap();
+    let report = look(&home);
+    assert!(report.found.contains_key(&Code::QueueMissing), "{:?}", report.findings);
+    assert!(!report.found.contains_key(&Code::LogNumber), "{:?}", report.findings);
+}

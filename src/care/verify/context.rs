@@ -145,6 +145,10 @@ pub(crate) struct Walked {
 }
 
 impl Walked {
+    pub(crate) fn is_damaged_before(&self, at: u64) -> bool {
+        self.forgot || self.damaged.first().is_some_and(|(from, _)| *from < at)
+    }
+
     pub(crate) fn is_damaged(&self, at: u64) -> bool {
         let behind = self.damaged.partition_point(|(from, _)| *from <= at);
         let range = behind.checked_sub(1).and_then(|last| self.damaged.get(last));

@@ -290,7 +290,8 @@ fn conclude(
         tables.check(&cx, queues);
         if !(queues.list.is_empty() && cx.in_database) {
             let is_deleted = |topic: &[u8]| tables.has_deleted(&cx, topic);
-            queues::report_missing(&cx, queues, is_deleted, trusted_ms, joined.grew)?;
+            let of_log = (joined.grew, &joined.walked);
+            queues::report_missing(&cx, queues, is_deleted, trusted_ms, of_log)?;
         }
         queues::report_shifted(&cx, queues);
         timers::check(&cx, queues, &joined.walked);

@@ -12,7 +12,7 @@ use crate::locks::Mutex;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::context::{Context, State};
+use super::context::{Context, State, Walked};
 use crate::care::finding::{Code, Finding, Graded, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
@@ -472,7 +472,7 @@ pub(crate) fn report_missing(
     queues: &Queues,
     is_deleted: impl Fn(&[u8]) -> bool,
     trusted_ms: i64,
-    grew: bool,
+    (grew, walked): (bool, &Walked),
 ) -> Result<()> {
     let elsewhere = queues.missing_elsewhere.load(Ordering::Relaxed);
     let (mut tail, mut tail_from) = (elsewhere, u64::MAX);
@@ -525,6 +525,9 @@ pub(crate) fn report_missing(
         if let Some((least, most, count)) = span
             && kind == QueueKind::Plain
             && (count != behind || (end > 0 && least != end))
+            && !(walked.is_damaged_before(missing.last)
+                && count >= behind
+                && (end == 0 || least >= end))
         {
             let expected =
                 format!("{behind} numbers from {} on", if end > 0 { end } else { least });
