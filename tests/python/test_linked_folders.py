@@ -145,6 +145,9 @@ def test_o2_a_dangling_link_is_named(store: Path, disk: Path, name: str) -> None
         report = mqstore.doctor(store)
         evidence = [line for one in report for line in one.evidence]
         assert any(told in line for line in evidence), evidence
+        forecast = mqstore.preflight(store, to="5.3")
+        assert not forecast.ok
+        assert any(told in note.what for note in forecast.notes), forecast
     assert (store / name).readlink() == target
 
 

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import CorruptionError, StoreError, StoreIOError, checked, wrong_setting
+from mqstore.errors import (
+    CorruptionError,
+    NotAStoreError,
+    StoreError,
+    StoreIOError,
+    checked,
+    wrong_setting,
+)
 from mqstore.files.layout import open_queue
 from mqstore.results import _Report
 from mqstore.store import _broker_conf, _judged_settings, below, connect, is_remote, root_of
@@ -118,20 +125,29 @@ def preflight(
     given = _broker_conf(config)
     absolute = root if is_remote(root) else os.path.abspath(root)  # noqa: PTH100
     advice = f"mqstore doctor {shlex.quote(absolute)}{given}"
+
+    def unknown(what: str, error: StoreError) -> PreflightReport:
+        note = PreflightNote("error", f"what it makes of {what} is not foreseen: {error}", advice)
+        return PreflightReport(str(root), to, False, True, 0, 0, (note,))  # noqa: FBT003
+
     try:
         start = _Start(*_native.next_start(root, to=to, settings=_judged_settings(config)))
     except CorruptionError as error:  # two files claim one part of the log
-        unknown = PreflightNote(
-            "error", f"what it makes of the log is not foreseen: {error}", advice
-        )
-        return PreflightReport(str(root), to, False, True, 0, 0, (unknown,))  # noqa: FBT003
+        return unknown("the log", error)
+    except NotAStoreError as error:  # or a folder of it cannot be reached
+        mqstore.doctor(root, config=config)
+        return unknown("the store", error)
     found = mqstore.doctor(root, config=config)
     obstacles = list(dict.fromkeys([*start.obstacles, *found.obstacles]))
     if obstacles:
         none = [PreflightNote("error", f"it does not start: {why}", advice) for why in obstacles]
         refused = PreflightReport(str(root), to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
         return _beside_a_writer(refused, found) if found.in_use else refused
-    with mqstore.open(root, config=config) as store:
+    try:
+        opened = mqstore.open(root, config=config)
+    except NotAStoreError as error:
+        return unknown("the store", error)
+    with opened as store:
         flight = _Flight(store, root, to, given, start)
         notes = [
             *flight.unforeseen,
