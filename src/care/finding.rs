@@ -236,6 +236,8 @@ codes! {
         "put back config/consumerOffset.json or its backup; else `mqstore groups STORE --reset-to earliest --apply`, with --reset-to latest or a time where that repeats too much"
     DelaysGone "MQ-OFF-06" Info "the offsets of delay levels are gone, so RocketMQ delivers delayed messages again"
         "put back config/delayOffset.json or its backup; without one a start delivers again what it had delivered"
+    DelayOffset "MQ-OFF-07" Warning | Info "the offset of a delay level lies outside of its queue"
+        "none by a command: put back a copy of config/delayOffset.json; RocketMQ's start sets a negative offset to the first message, so that all come again, and one beyond the end to the end, so that what waits never comes"
     RocksUnreadable "MQ-RDB-01" Error | Warning "a RocksDB database cannot be read"
         "`mqstore convert STORE --queues rocksdb --apply`: the rows of queues are made again from the log; put back a copy of any other database"
     RocksRow "MQ-RDB-02" Error | Warning "a row in RocksDB contradicts its message"

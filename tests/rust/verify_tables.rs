@@ -149,6 +149,16 @@ fn offsets_of_consumers_are_compared_with_the_queues() {
         look(&home)
     };
     assert_eq!(report.found, one(Code::OffsetNowhere));
+    let store = home.write();
+    let topic = mqstore::format::queue::consume_queue::SCHEDULE_TOPIC;
+    store.append(&mqstore::store::NewMessage::new(topic, b"x")).unwrap();
+    store.close().unwrap();
+    for (at, expected) in [(1, None), (2, Some(Code::DelayOffset)), (-5, Some(Code::DelayOffset))] {
+        let home = home.copy();
+        put(&home, "delayOffset.json", &format!(r#"{{"offsetTable":{{1:{at}}}}}"#));
+        let found: Vec<_> = look(&home).found.into_keys().collect();
+        assert_eq!(found, Vec::from_iter(expected), "{at}");
+    }
     let message = report.findings[0].message();
     assert!(message.contains("delay level 2") && message.contains("offset 7"), "{message}");
 }

@@ -310,23 +310,20 @@ pub(in crate::care) fn owner_command(path: &Path, paths: &StorePaths) -> Option<
 }
 
 /// Delayed messages that were due before the newest message, and that a start delivers again: a level
-/// without an offset begins at its queue's first message (`ScheduleMessageService#start`).
+/// without an offset from 0 on begins at its queue's first message (`ScheduleMessageService#start`).
 pub(super) fn delivered_again(
     paths: &StorePaths,
     (log, queues): (&CommitLog, &QueueTable),
 ) -> Result<u64> {
     let path = paths.config().join("delayOffset.json");
-    // An unreadable table keeps RocketMQ from starting, and has its own finding.
-    let Ok(offsets) = config_file::load(paths.storage(), &path, parse_delay_offsets) else {
-        return Ok(0);
-    };
-    let offsets = offsets.map(|loaded| loaded.table).unwrap_or_default();
+    let loaded = config_file::load(paths.storage(), &path, parse_delay_offsets).ok().flatten();
+    let offsets = loaded.map(|loaded| loaded.table).unwrap_or_default();
     let (mut again, mut newest_ms) = (0, None);
     for queue in queues.all() {
         let level = queue.queue_id().saturating_add(1);
         if queue.topic() != SCHEDULE_TOPIC
             || queue.kind() != QueueKind::Plain
-            || offsets.iter().any(|(known, _)| *known == level)
+            || offsets.iter().any(|(known, offset)| *known == level && *offset >= 0)
         {
             continue;
         }

@@ -302,7 +302,7 @@ impl Examined<'_> {
         self.report_deleted(&deleted);
         if !self.in_use && start.delivered_again > 0 {
             let evidence = format!(
-                "config/delayOffset.json has no offset of their levels; {} messages were due before \
+                "config/delayOffset.json has no right offset of their levels; {} messages were due before \
                  the newest message was stored",
                 start.delivered_again
             );

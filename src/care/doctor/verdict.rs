@@ -165,6 +165,7 @@ impl Cause {
                         | Code::DocEmptyLast
                         | Code::DocSlowStart
                         | Code::OffsetBeyond
+                        | Code::DelayOffset
                 );
         match self {
             Self::None => false,

@@ -364,6 +364,8 @@ fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
     let add = |code: Graded, expected: String, found: String| {
         cx.findings.add(code, path, None, format!("{of}: {expected}"), found);
     };
+    let is_level = path.ends_with("delayOffset.json");
+    let of_level = |code: Graded| if is_level { Code::DelayOffset.at(code.1) } else { code };
     let end = queues.end_of(topic, *queue_id);
     let Some((start, end)) = end else {
         if *queue_offset > 0 {
@@ -375,12 +377,12 @@ fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
     };
     if *queue_offset < 0 {
         let expected = format!("an offset of queue {queue_id} from {start} to {end}");
-        add(Code::OffsetNegative.into(), expected, queue_offset.to_string());
+        add(of_level(Code::OffsetNegative.into()), expected, queue_offset.to_string());
     } else if *queue_offset > end {
         // A queue in use may lack its newest entries.
         let severity = if cx.state == State::InUse { Severity::Info } else { Severity::Warning };
         let expected = format!("an offset of queue {queue_id} up to {end}");
-        add(Code::OffsetBeyond.at(severity), expected, queue_offset.to_string());
+        add(of_level(Code::OffsetBeyond.at(severity)), expected, queue_offset.to_string());
     } else if *queue_offset < start {
         let expected = format!("an offset of queue {queue_id} from {start} on");
         add(Code::OffsetBefore.into(), expected, queue_offset.to_string());
