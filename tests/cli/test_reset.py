@@ -3,6 +3,9 @@
 import json
 import re
 import shlex
+import subprocess
+
+import pytest
 
 import pytest
 
@@ -192,6 +195,38 @@ def test_o4_a_value_of_the_backup_outside_of_its_queue_is_not_taken(mq, store, c
     assert "--reset-to earliest --only-negative" in cure
     given = ("groups", store, "--reset-to", "backup", "--apply", "--config", conf)
     assert "nothing to reset" in mq(*given, code=1).err
+
+
+@pytest.mark.parametrize("groups", [[], ["billing", "mail"]])
+def test_o4_an_empty_table_is_taken_from_its_backup(mq, store, conf, groups):
+    config = store / "config"
+    set_offsets(store, right := {"orders@billing": {"0": 2, "1": 1}, "orders@mail": {"0": 1}})
+    (config / "consumerOffset.json").rename(config / "consumerOffset.json.bak")
+    if groups:
+        table = {"subscriptionGroupTable": {name: {"groupName": name} for name in groups}}
+        (config / "subscriptionGroup.json").write_text(json.dumps(table))
+    for empty in ("{}", '{"offsetTable":{}}', '{"offsetTable":null}', "null"):
+        (config / "consumerOffset.json").write_text(empty)
+        verdict = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]
+        (command,) = verdict["commands"]
+        assert command.startswith("cp ")
+        subprocess.run(shlex.split(command), check=True)
+        assert offsets(store) == right
+        assert mq("doctor", store, "--config", conf, "--json").json["ok"]
+    # Without the cure the backup's offsets are taken by a reset, and kept by any other change.
+    (config / "consumerOffset.json").write_text("{}")
+    given = ("groups", store, "--config", conf, "--reset-to")
+    if not groups:
+        assert "no consumer group is known" in mq(*given, "latest", code=1).err
+        return
+    mq(*given, "latest", "-g", "billing", "--apply")
+    assert json.loads((config / "consumerOffset.json.bak.mqstore-1").read_text()) == {
+        "offsetTable": right
+    }
+    (config / "consumerOffset.json").write_text("{}")
+    (config / "consumerOffset.json.bak").write_text(json.dumps({"offsetTable": right}))
+    mq(*given, "backup", "--apply")
+    assert offsets(store) == right
 
 
 def test_o4_recover_keeps_the_offsets_that_it_sets_back(mq, store, conf):

@@ -178,11 +178,12 @@ def test_o9_a_topic_that_may_be_deleted_has_two_cures_with_their_conditions(
 def test_o9_an_empty_table_of_topics_is_taken_from_its_backup_and_else_made_again(
     tmp_path: Path,
 ) -> None:
-    for has_backup in (True, False):
-        store = broker_store(tmp_path / f"store-{has_backup}", 300)
+    empty = ("", "null", "{}", '{"topicConfigTable":{}}', '{"topicConfigTable":null}')
+    for number, (text, has_backup) in enumerate([("", False), *((one, True) for one in empty)]):
+        store = broker_store(tmp_path / f"store-{number}", 300)
         path = store / "config" / "topics.json"
         whole, backup = path.read_text(), path.with_suffix(".json.bak")
-        path.write_text("")
+        path.write_text(text)
         backup.unlink(missing_ok=True)
         if has_backup:
             backup.write_text(whole)

@@ -546,11 +546,19 @@ fn only_the_table_of_consumer_offsets_is_cured_by_a_reset() {
     for (name, cured) in [
         ("delayOffset.json", false),
         ("lmqConsumerOffset.json", false),
+        // No group is known.
+        ("consumerOffset.json", false),
+        ("subscriptionGroup.json", false),
         ("consumerOffset.json", true),
     ] {
         fs::write(config.join(name), "{damaged").unwrap();
+        if cured {
+            let groups = r#"{"subscriptionGroupTable":{"g":{}}}"#;
+            fs::write(config.join("subscriptionGroup.json"), groups).unwrap();
+        }
         let found = examine(&home);
-        let cure = found.iter().find(|found| found.code == Code::ConfigUnreadable);
+        let told = if cured { Code::OffsetsGone } else { Code::ConfigUnreadable };
+        let cure = found.iter().find(|found| found.code == told);
         assert_eq!(cure.unwrap().cure.is_some(), cured, "{name} {found:?}");
         fs::remove_file(config.join(name)).unwrap();
     }

@@ -52,6 +52,12 @@ fn tables_that_cannot_be_read_are_told_with_their_backups() {
         (None, Some(good.as_str()), Some((Code::ConfigBackup, warning))),
         (Some(good.as_str()), Some("{"), Some((Code::ConfigNoBackup, info))),
         (Some(good.as_str()), Some(""), None),
+        (Some("{}"), Some(good.as_str()), Some((Code::ConfigBackup, error))),
+        (
+            Some(r#"{"dataVersion":{"counter":3},"topicConfigTable":null}"#),
+            Some(good.as_str()),
+            Some((Code::ConfigBackup, error)),
+        ),
     ] {
         let copy = home.copy();
         fs::remove_file(copy.path().join("config/topics.json")).unwrap();
@@ -75,6 +81,31 @@ fn tables_that_cannot_be_read_are_told_with_their_backups() {
         let report = look(&copy);
         assert_eq!(report.found, one(Code::ConfigUnreadable), "{name}");
         assert!(report.findings[0].path.ends_with(name));
+    }
+}
+
+#[test]
+fn of_an_empty_table_beside_a_fuller_backup_the_backup_counts() {
+    let groups = r#"{"subscriptionGroupTable":{"g":{"retryQueueNums":1}}}"#;
+    let own = r#"{"subscriptionGroupTable":{"TOOLS_CONSUMER":{}}}"#;
+    let full = offset("Topic", 1, 3);
+    for (name, backup, list, is_lost) in [
+        ("consumerOffset.json", full.as_str(), None, true),
+        ("consumerOffset.json", full.as_str(), Some(groups), true),
+        ("consumerOffset.json", full.as_str(), Some("{}"), true),
+        // The group was deleted.
+        ("consumerOffset.json", full.as_str(), Some(own), false),
+        ("consumerOffset.json", r#"{"offsetTable":{"Topic@g":{}}}"#, None, false),
+        ("subscriptionGroup.json", groups, None, true),
+        ("delayOffset.json", r#"{"offsetTable":{1:0}}"#, None, true),
+        ("consumerFilter.json", r#"{"filterDataByTopic":{"Topic":{"g":1}}}"#, None, false),
+    ] {
+        let home = Home::closed(20);
+        put(&home, name, r#"{"offsetTable":{}}"#);
+        put(&home, &format!("{name}.bak"), backup);
+        list.iter().for_each(|list| put(&home, "subscriptionGroup.json", list));
+        let expected = if is_lost { one(Code::ConfigBackup) } else { BTreeMap::new() };
+        assert_eq!(look(&home).found, expected, "{name} {backup} {list:?}");
     }
 }
 

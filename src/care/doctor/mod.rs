@@ -241,10 +241,9 @@ impl State {
             (words.queue_id, words.time_ms, words.key) = (*queue_id, *time_ms, key.as_str());
         }
         let is_no_cure = match found.code {
-            Code::ConfigUnreadable => {
-                !found.evidence.iter().any(|line| line.contains("config/consumerOffset.json"))
+            Code::ConfigUnreadable | Code::DocMisplaced | Code::Ledger | Code::DocTwoBrokers => {
+                true
             }
-            Code::DocMisplaced | Code::Ledger | Code::DocTwoBrokers => true,
             Code::LogTwice => !barred.rebuild,
             _ => false,
         };

@@ -28,12 +28,9 @@ use crate::store::queue_table::TopicKinds;
 use crate::store::topics;
 use crate::time::utc_text;
 
-const OTHERS: [&str; 4] = [
-    "subscriptionGroup.json",
-    "consumerFilter.json",
-    "consumerOrderInfo.json",
-    "topicQueueMapping.json",
-];
+const GROUPS: &str = "subscriptionGroup.json";
+const OTHERS: [&str; 4] =
+    [GROUPS, "consumerFilter.json", "consumerOrderInfo.json", "topicQueueMapping.json"];
 
 const MOST_NAMED: usize = 10;
 
@@ -60,7 +57,7 @@ impl Tables {
             tables.topics_are_gone = true;
             return Ok(tables);
         }
-        match read_table(cx, &cx.paths.topics(), TopicTable::parse) {
+        match read_table(cx, &cx.paths.topics(), TopicTable::parse, |_| true) {
             Ok(table) => {
                 tables.topics_are_gone = table.is_none();
                 tables.topics = table;
@@ -69,7 +66,7 @@ impl Tables {
         }
         for enable_lmq in [false, true] {
             let path = cx.paths.consumer_offsets(enable_lmq);
-            match read_table(cx, &path, OffsetTable::parse) {
+            match read_table(cx, &path, OffsetTable::parse, |table| has_groups(cx, table)) {
                 Ok(Some(table)) => {
                     if !enable_lmq {
                         NO_OFFSET.clone_into(&mut tables.no_offsets);
@@ -82,7 +79,7 @@ impl Tables {
             }
         }
         let path = cx.paths.config().join("delayOffset.json");
-        if let Some(levels) = read_one(cx, &path, parse_delay_offsets) {
+        if let Some(levels) = read_one(cx, &path, parse_delay_offsets, true) {
             tables.of_levels = Some((path, of_levels(&levels)));
         }
         let own = Remembered::load(&cx.paths);
@@ -92,7 +89,9 @@ impl Tables {
             cx.findings.add(code, &path, None, expected, warning);
         }
         for name in OTHERS {
-            read_one(cx, &cx.paths.config().join(name), json::parse);
+            // A broker empties the others itself.
+            let is_filled = name == GROUPS;
+            read_one(cx, &cx.paths.config().join(name), json::parse, is_filled);
         }
         Ok(tables)
     }
@@ -116,24 +115,24 @@ impl Tables {
 
     fn report_offsets_gone(&self, cx: &Context<'_>, queues: &Queues, why: &str) {
         let mut groups = BTreeSet::new();
-        let path = cx.paths.config().join("subscriptionGroup.json");
+        let is_damaged = ![NO_FILE, NO_OFFSET, OTHER_OFFSETS].contains(&why);
+        let retried = |topic: &str| topic.strip_prefix("%RETRY%").map(str::to_owned);
         // Only a broker that had consumers writes it.
-        if let Ok(Some(bytes)) = config_file::read_json(cx.paths.storage(), &path) {
+        let known = known_groups(cx);
+        if known.is_some() || is_damaged {
             let topics = self.topics.iter().flat_map(TopicTable::iter);
-            let retried =
-                topics.filter_map(|topic| topic.name.strip_prefix("%RETRY%").map(str::to_owned));
-            groups.extend(group_names(&bytes).into_iter().chain(retried));
-        } else if delays_retries(queues) {
+            let topics = topics.filter_map(|topic| retried(&topic.name));
+            groups.extend(known.iter().flatten().cloned().chain(topics));
+        }
+        if is_damaged || (known.is_none() && delays_retries(queues)) {
             let topics =
                 queues.list.iter().filter_map(|queue| std::str::from_utf8(&queue.topic).ok());
-            groups.extend(
-                topics.filter_map(|topic| topic.strip_prefix("%RETRY%")).map(str::to_owned),
-            );
+            groups.extend(topics.filter_map(retried));
         }
         groups.retain(|group| !is_system_group(group));
         let path = cx.paths.consumer_offsets(false);
         if groups.is_empty() {
-            if why != NO_FILE && why != NO_OFFSET && why != OTHER_OFFSETS {
+            if is_damaged {
                 unreadable(cx, &path, why);
             }
             return;
@@ -142,7 +141,6 @@ impl Tables {
         cx.findings.add(Code::OffsetsGone, &path, None, expected, why);
     }
 
-    /// Known queue kinds; folders tell the others.
     pub(crate) fn kinds(&self) -> TopicKinds {
         self.topics.as_ref().map(topics::kinds_in).unwrap_or_default()
     }
@@ -193,8 +191,9 @@ fn read_one<T>(
     cx: &Context<'_>,
     path: &Path,
     parse: fn(&[u8]) -> Result<T, FormatError>,
+    is_filled: bool,
 ) -> Option<T> {
-    read_table(cx, path, parse).unwrap_or_else(|why| {
+    read_table(cx, path, parse, |_| is_filled).unwrap_or_else(|why| {
         unreadable(cx, path, &why);
         None
     })
@@ -210,19 +209,26 @@ fn read_table<T>(
     cx: &Context<'_>,
     path: &Path,
     parse: fn(&[u8]) -> Result<T, FormatError>,
+    counts_if_bare: impl Fn(&T) -> bool,
 ) -> Result<Option<T>, String> {
     let backup_path = path.with_extension("json.bak");
-    let add = |code: Code, path: &Path, found: &str| {
+    let add = |code: Graded, path: &Path, found: &str| {
         cx.findings.add(code, path, None, "JSON as a broker writes it", found);
     };
     match (read_file(cx, path, parse), read_file(cx, &backup_path, parse)) {
-        (Ok(table), backup) => {
-            let wrong = backup.err().filter(|why| why != NO_FILE && why != EMPTY_FILE);
-            wrong.iter().for_each(|why| add(Code::ConfigNoBackup, &backup_path, why));
+        (Ok((_, true)), Ok((table, false))) if counts_if_bare(&table) => {
+            let found = "an empty table, which a broker takes; the backup has content";
+            add(Code::ConfigBackup.into(), path, found);
             Ok(Some(table))
         }
-        (Err(why), Ok(table)) => {
-            add(Code::ConfigBackup, path, &format!("{why}; the backup can be read"));
+        (Ok((table, _)), backup) => {
+            let wrong = backup.err().filter(|why| why != NO_FILE && why != EMPTY_FILE);
+            wrong.iter().for_each(|why| add(Code::ConfigNoBackup.into(), &backup_path, why));
+            Ok(Some(table))
+        }
+        (Err(why), Ok((table, _))) => {
+            let code = Code::ConfigBackup.at(Severity::Warning);
+            add(code, path, &format!("{why}; the backup can be read"));
             Ok(Some(table))
         }
         (Err(why), Err(of_backup)) => match &*of_backup {
@@ -238,7 +244,7 @@ fn read_file<T>(
     cx: &Context<'_>,
     path: &Path,
     parse: fn(&[u8]) -> Result<T, FormatError>,
-) -> Result<T, String> {
+) -> Result<(T, bool), String> {
     match cx.paths.storage.kind(path) {
         Ok(Some(kind @ (FileKind::Directory | FileKind::Other))) => {
             cx.stray_as(Code::NoRegularFile.at(Severity::Warning), path, kind, "a file");
@@ -251,7 +257,8 @@ fn read_file<T>(
         Ok(None) => Err(NO_FILE.to_owned()),
         Ok(Some(bytes)) if bytes.is_empty() => Err(EMPTY_FILE.to_owned()),
         Ok(Some(bytes)) => {
-            parse(&bytes).map_err(|error| format!("{} at byte {}", error.found, error.position))
+            let why = |error: FormatError| format!("{} at byte {}", error.found, error.position);
+            parse(&bytes).map(|table| (table, json::is_bare(&bytes))).map_err(why)
         }
         Err(Error::Corrupt(fault)) => Err(fault.found),
         Err(error) => {
@@ -261,16 +268,22 @@ fn read_file<T>(
     }
 }
 
-/// The first of some names.
 fn listed(names: &BTreeSet<String>) -> String {
     let first: Vec<_> = names.iter().take(MOST_NAMED).map(String::as_str).collect();
     first.join(", ") + if names.len() > MOST_NAMED { ", ..." } else { "" }
 }
 
-fn group_names(bytes: &[u8]) -> Vec<String> {
-    let Ok(root) = json::parse(bytes) else { return Vec::new() };
+fn known_groups(cx: &Context<'_>) -> Option<Vec<String>> {
+    let path = cx.paths.config().join(GROUPS);
+    let bytes = config_file::read_json(cx.paths.storage(), &path).ok()??;
+    let root = json::parse(&bytes).unwrap_or_default();
     let table = root.get("subscriptionGroupTable").and_then(|table| table.as_object());
-    table.map(|table| table.keys().cloned().collect()).unwrap_or_default()
+    Some(table.map(|table| table.keys().cloned().collect()).unwrap_or_default())
+}
+
+fn has_groups(cx: &Context<'_>, table: &OffsetTable) -> bool {
+    let known = known_groups(cx).filter(|known| !known.is_empty());
+    known.is_none_or(|known| table.iter().any(|at| known.iter().any(|name| *name == at.group)))
 }
 
 /// Whether a broker had consumers: it delays what it puts into a retry topic.

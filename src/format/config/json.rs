@@ -15,6 +15,8 @@ pub const MAX_DEPTH: usize = 64;
 /// Maximum number of values: a few hundred thousand topics.
 pub const MAX_VALUES: usize = 4 << 20;
 
+const MOST_BARE: usize = 1024;
+
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Parses a configuration file. The last of duplicate keys wins, as in RocketMQ.
@@ -36,6 +38,20 @@ pub fn parse_by<T>(
         let added = keys.iter().enumerate().take_while(|(i, key)| key.end + 2 * i < position);
         let position = position.saturating_sub(2 * added.count());
         bad(mark + position, "JSON".into(), error.to_string())
+    })
+}
+
+/// Whether a table has only its version.
+#[must_use]
+pub fn is_bare(bytes: &[u8]) -> bool {
+    fn is_empty(value: &Value) -> bool {
+        value.as_object().map_or(value.is_null(), |fields| fields.values().all(is_empty))
+    }
+    let root = (bytes.len() <= MOST_BARE).then(|| parse(bytes).ok()).flatten();
+    root.is_some_and(|root| {
+        root.as_object().is_some_and(|fields| {
+            fields.iter().all(|(name, value)| name == "dataVersion" || is_empty(value))
+        })
     })
 }
 

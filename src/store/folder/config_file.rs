@@ -124,13 +124,21 @@ pub fn load<T>(
     }
 }
 
-/// Copies a file that a cure is about to change to a numbered name beside it, since the next change
-/// replaces the backup. Neither a broker nor our readers look there. Returns the copy, `None`
-/// without a file. A newest copy of the same bytes serves again.
+/// Copies a file that a cure is about to change, and its backup, to numbered names beside them.
+/// Neither a broker nor our readers look there. Returns the file's copy, `None` without a file. A
+/// newest copy of the same bytes serves again.
 ///
 /// # Errors
 /// [`Error::Io`]; nothing may be changed then.
 pub fn keep(storage: &dyn Storage, path: &Path) -> Result<Option<PathBuf>> {
+    let kept = keep_one(storage, path)?;
+    if kept.is_some() {
+        keep_one(storage, &backup_of(path))?;
+    }
+    Ok(kept)
+}
+
+fn keep_one(storage: &dyn Storage, path: &Path) -> Result<Option<PathBuf>> {
     let Some(bytes) = read_json(storage, path)? else { return Ok(None) };
     let mut newest = None;
     for number in 1_u32.. {
@@ -152,7 +160,8 @@ pub fn keep(storage: &dyn Storage, path: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Replaces a file atomically; its old content becomes `.bak`.
+/// Replaces a file atomically; its old content becomes `.bak`, which [`keep`] copies if an empty
+/// table would replace it.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Unsupported`] for what [`json::parse`] would refuse. The old
@@ -174,8 +183,14 @@ pub fn write(
     let dir = path.parent().unwrap_or(path);
     make_folder(storage, dir)?;
     if let Some(before) = before {
+        let backup = backup_of(path);
+        if json::is_bare(before)
+            && read_json(storage, &backup)?.is_some_and(|kept| !json::is_bare(&kept))
+        {
+            keep_one(storage, &backup)?;
+        }
         // The backup has the content of the file: nobody else may read it.
-        lock::replace_as(storage, &backup_of(path), path, before)?;
+        lock::replace_as(storage, &backup, path, before)?;
     }
     lock::replace(storage, path, bytes)
 }
@@ -210,6 +225,27 @@ mod tests {
             copy.file_name().unwrap().to_str().unwrap().to_owned()
         });
         assert_eq!(copies, [1, 2, 2, 3].map(|number| format!("a.json.mqstore-{number}")));
+        std::fs::write(backup_of(&path), "zero").unwrap();
+        keep(&Os, &path).unwrap();
+        let kept = std::fs::read_to_string(dir.path().join("a.json.bak.mqstore-1"));
+        assert_eq!(kept.unwrap(), "zero");
+    }
+
+    #[test]
+    fn a_backup_that_has_more_than_an_empty_table_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        let kept = || std::fs::read_to_string(dir.path().join("a.json.bak.mqstore-1")).ok();
+        let full = r#"{"offsetTable":{"t@g":{0:30}}}"#;
+        for (before, backup, expected) in [
+            (full, r#"{"offsetTable":{}}"#, None),
+            ("{}", r#"{"offsetTable":{"t@g":{}},"dataVersion":{"counter":1}}"#, None),
+            (r#"{"offsetTable":null,"dataVersion":{"counter":1}}"#, full, Some(full)),
+        ] {
+            std::fs::write(backup_of(&path), backup).unwrap();
+            write(&Os, &path, Some(before.as_bytes()), b"{}").unwrap();
+            assert_eq!(kept().as_deref(), expected, "{before} {backup}");
+        }
     }
 
     fn digits(bytes: &[u8]) -> std::result::Result<u32, FormatError> {

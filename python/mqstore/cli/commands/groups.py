@@ -94,9 +94,10 @@ def groups_command(
     the file may not keep.
 
     --reset-to gives each group, or that of -g, a new place: in the topics of its offsets, and where
-    it has none in all topics. "backup" sets the offsets that are negative or beyond their queue's
-    end to those of the .bak file, where these are within the queue. The table of offsets is kept
-    under a numbered name, such as consumerOffset.json.mqstore-1. The broker must be stopped.
+    it has none in all topics. "backup" sets the offsets that are missing, negative or beyond their
+    queue's end to those of the .bak file, where these are within the queue. The table and its .bak
+    file are kept under numbered names, such as consumerOffset.json.mqstore-1. The broker must be
+    stopped.
 
     Examples:
         mqstore groups /data/store
@@ -147,7 +148,7 @@ def _reset(
             committed = store.groups()
         except mqstore.CorruptionError as error:
             unreadable = error
-        groups = known_groups(store, committed)
+        groups = known_groups(store, {*committed, *(name for name, _, _ in backup)})
         if group is not None and groups:
             check_group(store, group, groups)
         check_topics(store, topics)
@@ -276,7 +277,8 @@ def reset(
 ) -> Iterator[dict[str, Any]]:
     """Yields the old and the new place of each group in each queue; `commit` sets these.
 
-    With "backup" these are the queues where the offset is wrong and that of the backup is right.
+    With "backup" these are the queues where the offset is wrong or gone and that of the backup is
+    right.
 
     Without `topics` these are the topics that a group has offsets of, and where it has none all
     topics that are not a broker's own.
@@ -284,7 +286,8 @@ def reset(
     queues = store.queues()
     for group in sorted(groups):
         known = {(at.topic, at.queue_id): at.queue_offset for at in committed.get(group, ())}
-        wanted = set(topics) or {topic for topic, _ in known}
+        kept = {topic for name, topic, _ in backup if name == group}
+        wanted = set(topics) or {topic for topic, _ in known} | kept
         wanted = wanted or {queue.topic for queue in queues if not is_system_topic(queue.topic)}
         if not topics:
             wanted.add(_RETRY + group)
@@ -294,7 +297,7 @@ def reset(
                 continue
             if to == "backup":
                 place = backup.get((group, queue.topic, queue.queue_id), -1)
-                is_right = was is None or 0 <= was <= queue.max_offset
+                is_right = was is not None and 0 <= was <= queue.max_offset
                 if is_right or not queue.min_offset <= place <= queue.max_offset:
                     continue
             else:
