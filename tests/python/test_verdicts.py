@@ -154,6 +154,53 @@ def test_o7_files_of_another_broker_are_named(tmp_path: Path) -> None:
     assert report.commands == ()
 
 
+@pytest.mark.parametrize(("count", "number"), [(300, 0), (300, 1), (600, 1)])
+def test_o7_a_file_of_another_log_is_named_and_what_it_replaced_is_lost(
+    tmp_path: Path, count: int, number: int
+) -> None:
+    own = broker_store(tmp_path / "own", count, size=300)
+    other = broker_store(tmp_path / "other", 900, size=120)
+    with mqstore.open(own) as opened:
+        expected = sum(message.physical_offset // 65536 == number for message in opened.scan())
+    file = sorted((own / "commitlog").iterdir())[number]
+    shutil.copy(sorted((other / "commitlog").iterdir())[number], file)
+    report = mqstore.doctor(own)
+    assert f"{file.name} is another log's" in wrong(report)["MQ-DOC-18"]
+    assert report.lost == expected
+    assert report.commands == ()
+    assert not mqstore.preflight(own, to="5.3").ok
+
+
+def test_o7_wrong_queues_beside_a_right_log_lose_nothing(tmp_path: Path) -> None:
+    own = broker_store(tmp_path / "own", 300, size=300)
+    other = broker_store(tmp_path / "other", 300, size=120)
+    shutil.rmtree(own / "consumequeue" / "t0")
+    shutil.copytree(other / "consumequeue" / "t0", own / "consumequeue" / "t0")
+    report = mqstore.doctor(own)
+    assert "MQ-DOC-18" not in wrong(report)
+    assert report.lost == 0
+
+
+def test_o7_a_copy_of_another_file_of_the_log_counts_at_once(tmp_path: Path) -> None:
+    own = broker_store(tmp_path / "own", 600, size=300)
+    with mqstore.open(own) as opened:
+        expected = sum(message.physical_offset // 65536 == 1 for message in opened.scan())
+    first, second, *_ = sorted((own / "commitlog").iterdir())
+    shutil.copy(first, second)
+    report = mqstore.doctor(own)
+    assert "MQ-DOC-14" in wrong(report)
+    assert report.lost == expected
+    subprocess.run(report.commands[0], shell=True, check=True)
+    assert mqstore.doctor(own).lost == expected
+
+
+def test_o7_a_log_without_a_file_is_no_mixture(tmp_path: Path) -> None:
+    store = broker_store(tmp_path / "store", 300)
+    for path in (store / "commitlog").iterdir():
+        path.unlink()
+    assert "MQ-DOC-18" not in wrong(mqstore.doctor(store))
+
+
 def test_o9_a_topic_that_may_be_deleted_has_two_cures_with_their_conditions(
     tmp_path: Path,
 ) -> None:

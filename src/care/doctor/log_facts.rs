@@ -68,6 +68,8 @@ pub(super) struct LogFacts {
     pub(super) batch_topics: BTreeSet<Box<[u8]>>,
     pub(super) messages: u64,
     pub(super) gaps: Vec<Gap>,
+    /// Begins of files.
+    pub(super) jumps: BTreeSet<u64>,
     pub(super) last_ms: Option<i64>,
     pub(super) end: u64,
 }
@@ -88,6 +90,7 @@ pub(super) fn read(
         hasher: DefaultHashBuilder::default(),
         keys: vec![Key::default(); KEYS],
         queues: HashMap::new(),
+        file_size: log.run().file_size().max(1),
         queue_count: 0,
         newest_ms: i64::MIN,
         entries_of_file: saturating_i64(queue_file_size / ENTRY_LEN as u64),
@@ -150,7 +153,8 @@ struct Facts {
     found: LogFacts,
     hasher: DefaultHashBuilder,
     keys: Vec<Key>,
-    queues: HashMap<Vec<u8>, HashMap<i32, i64>>,
+    queues: HashMap<Vec<u8>, HashMap<i32, (i64, u64, i64)>>,
+    file_size: u64,
     queue_count: usize,
     newest_ms: i64,
     entries_of_file: i64,
@@ -193,18 +197,24 @@ impl Facts {
         };
         let time_ms = request.store_timestamp_ms;
         let of_topic = self.queues.entry_ref(request.topic).or_default();
+        let place = clamp_u64(request.physical_offset);
+        let now = (time_ms, place, request.queue_offset);
         if let Some(last) = of_topic.get_mut(&request.queue_id) {
-            if time_ms < *last {
+            let file = place - place % self.file_size;
+            if last.1 < file && last.2.saturating_add(1) != request.queue_offset {
+                self.found.jumps.insert(file);
+            }
+            if time_ms < last.0 {
                 self.found.queue_steps_back.add(here);
-            } else if time_ms == *last
+            } else if time_ms == last.0
                 && request.queue_offset.checked_rem(self.entries_of_file) == Some(0)
             {
                 self.found.ties_at_edges.add(here);
             }
-            *last = time_ms;
+            *last = now;
         } else if self.queue_count < MOST_NAMES {
             self.queue_count += 1;
-            of_topic.insert(request.queue_id, time_ms);
+            of_topic.insert(request.queue_id, now);
         }
     }
 

@@ -1,18 +1,23 @@
 //! Counts lost messages (queue entries that lead to no whole message), and groups that skip, miss or
 //! repeat messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::care::broker::first_time_ms;
 use crate::care::topics::is_system_group;
 use crate::error::{Result, named};
 use crate::format::config::tables::OffsetTable;
 use crate::format::width::{clamp_u64, saturating_i64};
+use crate::log::CommitLog;
+use crate::log::commit_log::Found;
 use crate::store::folder::config_file::{self, Loaded};
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
+use crate::store::read::entry_search::shift_of;
 use crate::store::read::missing_end::MissingEnd;
 
 const MOST_QUEUES: usize = 1_000;
+pub(super) const LEAST_WRONG: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
@@ -20,6 +25,60 @@ pub(super) struct Gap {
     pub(super) to: u64,
     pub(super) after_ms: Option<i64>,
     pub(super) before_ms: Option<i64>,
+}
+
+/// Files of another log, with the entries into each.
+pub(super) fn foreign_files(
+    log: &CommitLog,
+    queues: &QueueTable,
+    (gaps, jumps): (&[Gap], &BTreeSet<u64>),
+) -> Result<Vec<(u64, Gap)>> {
+    let size = log.run().file_size().max(1);
+    let mut buffer = Vec::new();
+    let mut counts: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for queue in queues.all() {
+        let (topic, queue_id) = (queue.topic(), queue.queue_id());
+        queue.each_unit(|unit| {
+            let Some((at, len)) = unit.place() else { return };
+            let shift = match log.read(at, 0, &mut buffer) {
+                Ok(Found::Message(view)) if view.store_size() == len => {
+                    shift_of(&view, queue.kind(), topic, queue_id, unit)
+                }
+                _ => None,
+            };
+            let (right, wrong) = counts.entry(at - at % size).or_default();
+            match shift {
+                Some(0) => *right += 1,
+                Some(_) => {}
+                None => *wrong += 1,
+            }
+        })?;
+    }
+    let has_own = counts.values().any(|(right, wrong)| right > wrong);
+    let files = log.run().files();
+    let found = files.iter().enumerate().filter_map(|(number, file)| {
+        let (from, to) = (file.base_offset, file.base_offset.saturating_add(size));
+        let entries = counts.get(&from).filter(|(right, _)| *right == 0)?.1;
+        let is_damaged = gaps.iter().any(|gap| gap.from < to && from < gap.to);
+        let is_edge = jumps.contains(&from) || jumps.contains(&to);
+        let time = |at: Option<usize>| first_time_ms(&**log.run().storage(), files.get(at?)?);
+        let gap = Gap {
+            from,
+            to,
+            after_ms: time(number.checked_sub(1)),
+            before_ms: time(number.checked_add(1)),
+        };
+        let is_foreign = has_own && entries >= LEAST_WRONG && is_edge && !is_damaged;
+        is_foreign.then_some((entries, gap))
+    });
+    Ok(found.collect())
+}
+
+pub(super) fn with_files(gaps: &[Gap], foreign: Vec<(u64, Gap)>) -> Vec<Gap> {
+    let mut all = gaps.to_vec();
+    all.extend(foreign.into_iter().map(|(_, gap)| gap));
+    all.sort_by_key(|gap| gap.from);
+    all
 }
 
 /// Lost messages of a queue.
@@ -135,7 +194,6 @@ pub struct GroupFate {
     pub messages: u64,
 }
 
-/// Tables of offsets, each with its backup.
 fn offset_tables(
     paths: &StorePaths,
 ) -> impl Iterator<Item = (Loaded<OffsetTable>, Option<OffsetTable>)> {

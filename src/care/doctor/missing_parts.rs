@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cure::{self, Words};
+use super::losses::{Gap, LEAST_WRONG};
 use super::verdict::{self, Cause};
 use super::{Examined, Severity};
 use crate::care::finding::Code;
@@ -14,7 +15,7 @@ use crate::care::verify::VerifyReport;
 use crate::config::StoreConfig;
 use crate::error::{Result, quoted};
 use crate::format::config::tables::TopicTable;
-use crate::format::file_name::offset_name;
+use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::width::clamp_u64;
 use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, QueueKind};
@@ -23,13 +24,11 @@ use crate::store::folder::inventory::{self, Structure};
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::epoch::EndedEpoch;
 use crate::store::open::inspect::Parts;
-use crate::store::open::misplaced;
+use crate::store::open::misplaced::{self, Misplaced};
 use crate::store::progress::unwatched;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::MissingEnd;
 use crate::time::utc_text;
-
-const LEAST_WRONG: u64 = 10;
 
 pub(super) fn behind(
     paths: &StorePaths,
@@ -45,6 +44,29 @@ pub(super) fn behind(
         true => MissingEnd::find(log, end, &parts.queues, index),
         false => Ok(None),
     }
+}
+
+pub(super) fn wrong_entries(report: &VerifyReport) -> u64 {
+    let count = |code| report.found.get(&code).copied().unwrap_or(0);
+    count(Code::QueueOther) + count(Code::QueueNowhere) + count(Code::QueueSize)
+}
+
+pub(super) fn emptied(misplaced: &Misplaced, file_size: u64) -> Vec<Gap> {
+    let is_filled = |path: &Path| misplaced.moves.iter().any(|(_, to)| to == path);
+    let mut gaps: Vec<_> = misplaced
+        .moves
+        .iter()
+        .filter(|(from, _)| !is_filled(from))
+        .filter_map(|(from, _)| parse_offset_name(from.file_name()?.to_str()?))
+        .map(|from| Gap {
+            from,
+            to: from.saturating_add(file_size),
+            after_ms: None,
+            before_ms: None,
+        })
+        .collect();
+    gaps.sort_by_key(|gap| gap.from);
+    gaps
 }
 
 impl Examined<'_> {
@@ -109,8 +131,16 @@ impl Examined<'_> {
         state.report(ended.to_string());
     }
 
-    pub(super) fn report_mixture(&mut self, behind: Option<&MissingEnd>, report: &VerifyReport) {
-        if let Some(known) = behind.filter(|_| !self.log.run().files().is_empty()) {
+    pub(super) fn report_mixture(
+        &mut self,
+        behind: Option<&MissingEnd>,
+        report: &VerifyReport,
+        foreign: &[(u64, Gap)],
+    ) {
+        if self.log.run().files().is_empty() {
+            return;
+        }
+        if let Some(known) = behind {
             let line = format!(
                 "queues and index know {} messages from physical offset {} up to {}, and the log has none \
                  there: it was copied before them, or the copy is not finished, or the machine stopped",
@@ -120,10 +150,15 @@ impl Examined<'_> {
             );
             self.state(Code::DocCopy).add(Severity::Warning, line);
         }
-        let count = |code| report.found.get(&code).copied().unwrap_or(0);
-        let wrong = count(Code::QueueOther) + count(Code::QueueNowhere) + count(Code::QueueSize);
-        let all = report.counts.queue_entries;
+        let (wrong, all) = (wrong_entries(report), report.counts.queue_entries);
         let mut lines = Vec::new();
+        lines.extend(foreign.iter().map(|(entries, gap)| {
+            format!(
+                "the file of the log {} is another log's: none of the {entries} queue entries that lead \
+                 into it leads to its message, and numbers of queues jump at its edges",
+                offset_name(gap.from)
+            )
+        }));
         if wrong >= LEAST_WRONG && wrong > all / 2 {
             lines.push(format!("{wrong} of {all} queue entries lead to no message of their queue"));
         }

@@ -142,7 +142,14 @@ fn doctor_at_rest(
     examined.examine(&report, &start, &cause, config)?;
     queues.map_or(Ok(()), |queues| examined.report_beginning(queues))?;
     examined.report_batches(queues);
-    examined.report_mixture(behind.as_ref().filter(|_| cause.missing().is_none()), &report);
+    let foreign = match queues.filter(|_| is_known) {
+        Some(queues) if missing_parts::wrong_entries(&report) >= losses::LEAST_WRONG => {
+            losses::foreign_files(&log, queues, (&facts.gaps, &facts.jumps))?
+        }
+        _ => Vec::new(),
+    };
+    let behind_log = behind.as_ref().filter(|_| cause.missing().is_none());
+    examined.report_mixture(behind_log, &report, &foreign);
     let mut barred = Barred::by(&report, paths, &cause);
     barred.all |= examined.report_unmounted(&cause);
     // Entries of a log file that was cut lead nowhere, too.
@@ -162,7 +169,12 @@ fn doctor_at_rest(
     let (missing, mut lost) = (behind.as_ref(), Lost::default());
     let mut groups = Vec::new();
     if let Some(queues) = queues {
-        lost = if is_known { losses::count(queues, &facts.gaps, missing)? } else { lost };
+        let gaps = match &cause {
+            Cause::Misplaced(misplaced) => missing_parts::emptied(misplaced, log.run().file_size()),
+            _ => losses::with_files(&facts.gaps, foreign),
+        };
+        let is_countable = is_known || matches!(cause, Cause::Misplaced(_));
+        lost = if is_countable { losses::count(queues, &gaps, missing)? } else { lost };
         if missing.is_some() {
             let checkpoint =
                 StoreCheckpoint::load(paths.storage(), &paths.checkpoint(), Access::Read);
