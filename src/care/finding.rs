@@ -174,6 +174,8 @@ codes! {
     QueueFileEmpty "MQ-FS-09" Error "the last file of a queue has no entry: RocketMQ does not start, or counts one that is none" REBUILD_QUEUES
     FileTwin "MQ-FS-10" Error "two folders of the log have a file of one name"
         "where one of them lacks no byte of the other, `mv` moves the other out of the folder; else nothing says which is the log's: put away the wrong one, or `mqstore salvage STORE --out OUT` copies the messages of both"
+    NotWritable "MQ-FS-11" Error "a broker that runs as this user may not write it, and does not start"
+        "give it back to the store's owner, as the command does that is printed; root can run it"
     IndexUnusable "MQ-IX-01" Error | Info "an index file cannot be used" REBUILD_INDEX
     IndexHeader "MQ-IX-02" Error "the header of an index file contradicts its entries" REBUILD_INDEX
     IndexSlot "MQ-IX-03" Error "an index slot names the wrong entry, so keys are not found" REBUILD_INDEX

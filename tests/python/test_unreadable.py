@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+NOT_WRITABLE = [
+    "checkpoint",
+    "commitlog",
+    "commitlog/{log}",
+    "consumequeue/orders/0",
+    "consumequeue/orders/0/00000000000000000000",
+    "index/{index}",
+    "lock",
+    "timerwheel",
+]
 REFUSED = [
     "checkpoint",
     "commitlog",
@@ -29,6 +39,7 @@ REFUSED = [
     "consumequeue/orders/0/00000000000000000000",
     "index",
     "index/{index}",
+    "lock",
     "timerlog",
     "timerwheel",
 ]
@@ -69,12 +80,48 @@ def test_o5_what_a_user_cannot_read_gets_a_verdict_and_a_cure(place: Path, refus
     assert str(path) in diagnosis["evidence"][0]
     code, forecast = run(root, "preflight", "--to", "5.5")
     assert (code, forecast["starts"]) == (1, False)
-    code, checked = run(root, "verify")
-    assert code == 1
-    assert "MQ-FS-05" in {finding["code"] for finding in checked["findings"]}
+    if refused != "lock":  # which has no content
+        code, checked = run(root, "verify")
+        assert code == 1
+        assert "MQ-FS-05" in {finding["code"] for finding in checked["findings"]}
 
     # Root runs the cure, and the user finds nothing wrong.
     (command,) = verdict["commands"]
     subprocess.run(command, shell=True, check=True)
     code, report = run(root, "doctor")
     assert (code, report["verdict"]["will_start"]) == (0, True), report
+
+
+@pytest.mark.parametrize("refused", NOT_WRITABLE)
+def test_o5_what_a_user_may_read_and_not_write_gets_a_verdict_and_a_cure(
+    place: Path, refused: str
+) -> None:
+    root = place / f"readable{NOT_WRITABLE.index(refused)}"
+    shutil.copytree(place / "healthy", root)
+    log, index = (min((root / name).iterdir()).name for name in ("commitlog", "index"))
+    give(root, UID, GID, 0o755)
+    path = root / refused.format(log=log, index=index)
+    give(path, 0, 0, 0o755)
+
+    code, report = run(root, "doctor")
+    verdict = report["verdict"]
+    assert (code, verdict["will_start"]) == (1, False)
+    wrong = [one["code"] for one in report["diagnoses"] if one["severity"] != "info"]
+    assert wrong == ["MQ-FS-11"]
+    assert str(path) in verdict["obstacles"][0]
+    code, forecast = run(root, "preflight", "--to", "5.5")
+    assert (code, forecast["starts"]) == (1, False)
+    for command in verdict["commands"]:
+        subprocess.run(command, shell=True, check=True)
+    code, report = run(root, "doctor")
+    assert (code, report["verdict"]["will_start"]) == (0, True), report
+
+
+def test_o5_who_only_looks_at_a_store_needs_no_right_to_write(place: Path) -> None:
+    root = place / "others"
+    shutil.copytree(place / "healthy", root)
+    give(root, 0, 0, 0o755)
+    give(root / "config" / "mqstore.json", 0, 0, 0o600)
+    _, report = run(root, "doctor")
+    assert report["verdict"]["will_start"], report
+    assert "MQ-FS-05" not in {one["code"] for one in report["diagnoses"]}

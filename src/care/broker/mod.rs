@@ -62,7 +62,7 @@ pub struct NextStart {
 
 /// Forecast for a store of which this user may not read these files and folders.
 pub(super) fn not_readable(refused: &[PathBuf], paths: &StorePaths) -> NextStart {
-    let obstacles = refused.iter().map(|path| obstacle(path, paths)).collect();
+    let obstacles = refused.iter().map(|path| obstacle(path, paths, Access::Read)).collect();
     NextStart { obstacles, ..NextStart::default() }
 }
 
@@ -175,7 +175,6 @@ pub(super) fn foresee(
     let checkpoint = checkpoint.map_or_else(|_| CheckpointFields::default(), |read| read.fields);
     let doomed =
         if crashed { doomed(paths.storage(), &paths.index(), &checkpoint)? } else { Vec::new() };
-    // The end of the last message with a queue entry.
     let reach = queues.and_then(|table| table.all().iter().map(|q| q.max_physical_offset()).max());
     let reach = (!crashed).then_some(reach.unwrap_or(-1));
     let delivered_again = match queues {
@@ -239,24 +238,45 @@ const MOST: usize = 100;
 
 /// Folders that a start needs and this user may not read, and files if asked; at most a hundred.
 pub(in crate::care) fn refused(paths: &StorePaths, files: bool) -> Vec<PathBuf> {
-    let mut refused = Vec::new();
     // Also checks whether the root can be searched.
     if is_denied(&paths.storage.list(paths.root())) {
         return vec![paths.root().to_owned()];
     }
+    let mut refused = refused_to(Access::Read, paths, files);
+    refused.retain(|path| *path != paths.settings());
+    refused
+}
+
+/// Refused to the store's own user for writing.
+pub(in crate::care) fn not_writable(paths: &StorePaths) -> Vec<PathBuf> {
+    match paths.storage.may_write(paths.root()) {
+        true => refused_to(Access::ReadWrite, paths, true),
+        false => Vec::new(),
+    }
+}
+
+fn refused_to(access: Access, paths: &StorePaths, files: bool) -> Vec<PathBuf> {
+    let mut refused = Vec::new();
+    let only_read = [paths.abort(), paths.config()];
+    let is_needed = |path: &PathBuf| access == Access::Read || !only_read.contains(path);
     let wheel = paths.root().join("timerwheel");
-    for file in [paths.checkpoint(), paths.abort(), wheel] {
-        if files && let Ok(Some(kind @ FileKind::File)) = paths.storage.kind(&file) {
-            add(paths.storage(), &file, kind, (files, 0), &mut refused);
+    for file in [paths.checkpoint(), paths.lock(), paths.abort(), wheel] {
+        if files
+            && is_needed(&file)
+            && let Ok(Some(kind @ FileKind::File)) = paths.storage.kind(&file)
+        {
+            add(paths.storage(), access, &file, kind, (files, 0), &mut refused);
         }
     }
     let queues = paths::QUEUE_FOLDERS.iter().map(|name| paths.root().join(name));
     let log = paths.commit_log().iter().cloned();
     let timers = paths.root().join(TIMER_LOG);
-    for dir in log.chain(queues).chain([paths.index(), paths.config(), timers]) {
+    let dirs = log.chain(queues).chain([paths.index(), paths.config(), timers]);
+    for dir in dirs.filter(is_needed) {
         match folder_at(paths.storage(), &dir, false) {
             Ok(Ok(true)) => {
-                add(paths.storage(), &dir, FileKind::Directory, (files, DEEPEST), &mut refused);
+                let depth = (files, DEEPEST);
+                add(paths.storage(), access, &dir, FileKind::Directory, depth, &mut refused);
             }
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
                 refused.push(dir);
@@ -271,33 +291,39 @@ fn is_denied<T>(result: &io::Result<T>) -> bool {
     result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Adds a file, or a folder with what lies so deep in it.
 fn add(
     storage: &dyn Storage,
+    access: Access,
     path: &Path,
     kind: FileKind,
     (files, levels): (bool, usize),
     refused: &mut Vec<PathBuf>,
 ) {
     let entries = match kind {
-        FileKind::File if files => storage.open(path, Access::Read).map(|_| Vec::new()),
+        FileKind::File if files && access == Access::ReadWrite => Ok(Vec::new()),
+        FileKind::File if files => storage.open(path, access).map(|_| Vec::new()),
         FileKind::Directory if levels > 0 => storage.list(path),
         _ => return,
     };
-    if refused.len() < MOST && is_denied(&entries) {
+    let is_refused = match access {
+        Access::Read => is_denied(&entries),
+        Access::ReadWrite => !storage.may_write(path),
+    };
+    if refused.len() < MOST && is_refused {
         refused.push(path.to_owned());
     }
     for entry in entries.unwrap_or_default() {
-        add(storage, &path.join(&entry.name), entry.kind, (files, levels - 1), refused);
+        add(storage, access, &path.join(&entry.name), entry.kind, (files, levels - 1), refused);
     }
 }
 
-pub(in crate::care) fn obstacle(path: &Path, paths: &StorePaths) -> String {
+pub(in crate::care) fn obstacle(path: &Path, paths: &StorePaths, access: Access) -> String {
     let then = match path == paths.root() {
         true => "; run the command as its owner",
         false => ", nor may a broker that runs as this user",
     };
-    format!("{}: this user may not read it{then}", path.display())
+    let what = if access == Access::Read { "read" } else { "write" };
+    format!("{}: this user may not {what} it{then}", path.display())
 }
 
 /// The command that gives what lies in the store to its owner; root can run it.

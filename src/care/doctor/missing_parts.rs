@@ -8,12 +8,14 @@ use super::cure::{self, Words};
 use super::losses::{Gap, LEAST_WRONG};
 use super::verdict::{self, Cause};
 use super::{Examined, Severity};
+use crate::care::broker;
 use crate::care::finding::Code;
 use crate::care::salvage::salvage;
 use crate::care::topics::is_deleted;
 use crate::care::verify::VerifyReport;
 use crate::config::StoreConfig;
 use crate::error::{Result, quoted};
+use crate::files::Access;
 use crate::format::config::tables::TopicTable;
 use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::width::clamp_u64;
@@ -178,6 +180,19 @@ impl Examined<'_> {
         for line in lines {
             self.state(Code::DocTwoBrokers).report(line);
         }
+    }
+
+    pub(super) fn report_not_writable(&mut self) -> Vec<String> {
+        let mut obstacles = Vec::new();
+        for path in broker::not_writable(self.paths) {
+            let cure = broker::owner_command(&path, self.paths);
+            let obstacle = broker::obstacle(&path, self.paths, Access::ReadWrite);
+            let state = self.state(Code::NotWritable);
+            state.add_cure(cure);
+            state.report(obstacle.clone());
+            obstacles.push(obstacle);
+        }
+        obstacles
     }
 
     pub(super) fn report_quarantine(&mut self, config: &StoreConfig) -> Result<()> {

@@ -140,6 +140,7 @@ fn doctor_at_rest(
     let (diagnoses, given) = (BTreeMap::new(), BTreeSet::new());
     let mut examined = Examined { in_use, paths, log: &log, facts: &facts, diagnoses, given };
     examined.examine(&report, &start, &cause, config)?;
+    start.obstacles.extend(examined.report_not_writable());
     queues.map_or(Ok(()), |queues| examined.report_beginning(queues))?;
     examined.report_batches(queues);
     let foreign = match queues.filter(|_| is_known) {
@@ -237,6 +238,16 @@ impl State {
             found.evidence.push(evidence);
         } else {
             self.more += 1;
+        }
+    }
+
+    fn add_cure(&mut self, cure: Option<String>) {
+        match (cure, &self.found.cure) {
+            (cure, None) => self.found.cure = cure,
+            (Some(cure), Some(_)) if self.more_cures.len() < MOST_CURES => {
+                self.more_cures.push(cure);
+            }
+            _ => {}
         }
     }
 
@@ -446,13 +457,7 @@ impl Examined<'_> {
         };
         let otherwise = self.otherwise(code, topic.as_deref()).unwrap_or_default();
         let state = self.state(code);
-        match (cure, &state.found.cure) {
-            (cure, None) => state.found.cure = cure,
-            (Some(cure), Some(_)) if state.more_cures.len() < MOST_CURES => {
-                state.more_cures.push(cure);
-            }
-            _ => {}
-        }
+        state.add_cure(cure);
         state.topics.extend(topic);
         let known = state.found.first_missing.zip(finding.first_missing);
         let is_first = state.found.evidence.is_empty();

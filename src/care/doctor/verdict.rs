@@ -369,6 +369,10 @@ pub fn next_start(
     let mut start = broker::foresee(&paths, (&log, &config), release, Some(&queues))?;
     start.cut = broker::cut(&log, &config, start.from)?;
     start.obstacles = broker::obstacles(&report.findings, &paths, (&log, &config), &start)?;
+    let not_writable = broker::not_writable(&paths).into_iter();
+    start
+        .obstacles
+        .extend(not_writable.map(|path| broker::obstacle(&path, &paths, Access::ReadWrite)));
     let is_of_name = |found: &&Finding| {
         matches!(found.code, Code::StrayName | Code::EmptyFile | Code::NoRegularFile)
     };

@@ -172,6 +172,10 @@ impl Storage for Os {
         Ok(Some(Identity { device: metadata.dev(), inode: metadata.ino() }))
     }
 
+    fn may_write(&self, path: &Path) -> bool {
+        nix::unistd::access(path, nix::unistd::AccessFlags::W_OK) != Err(Errno::EACCES)
+    }
+
     fn follow(&self, link: &Path) -> std::result::Result<(), String> {
         owner::follow(link)
     }

@@ -154,6 +154,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     }
     /// Kind of a path, links not followed; `None` if it does not exist.
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>>;
+    /// Whether this user may write there.
+    fn may_write(&self, _path: &Path) -> bool {
+        true
+    }
     /// Whether a link leads to a folder of the owner of the folder that it lies in; why not otherwise.
     fn follow(&self, _link: &Path) -> Result<(), String> {
         Err("a link, pipe or device".to_owned())
