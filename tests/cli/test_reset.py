@@ -7,8 +7,6 @@ import subprocess
 
 import pytest
 
-import pytest
-
 import mqstore
 
 
