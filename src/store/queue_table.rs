@@ -34,7 +34,7 @@ const TOPICS_AT_ONCE: usize = 64;
 pub const MOST_NEW_QUEUES: usize = 100_000;
 
 /// Bytes of a file of a queue from elsewhere (`mqstore/rocksdb/queue_files.py`).
-const ASIDE_FILE: u64 = 80_000;
+pub(crate) const ASIDE_FILE: u64 = 80_000;
 
 /// Inodes of a new queue: its folder, its topic's and its file, and those of its extension.
 pub(crate) const QUEUE_INODES: u64 = 6;

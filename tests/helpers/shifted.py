@@ -21,9 +21,9 @@ LMQ = "%LMQ%a"
 
 
 def number(root: Path, numbers: Sequence[int]) -> None:
-    """Gives the records of the first log file other numbers; entries and checksums stay right."""
-    path = log_files(root)[0]
-    for (at, _), own in zip(records(path), numbers, strict=True):
+    """Gives the records of the log other numbers; entries and checksums stay right."""
+    places = [(path, at) for path in log_files(root) for at, _ in records(path)]
+    for (path, at), own in zip(places, numbers, strict=True):
         patch(path, at + 20, struct.pack(">q", own))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,10 +12,11 @@ from helpers.damaged_stores import log_files, patch
 from helpers.shifted import CONFIG, LIGHT, LMQ, light, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 SHIFTED = [0, 1, 2, 4, 5, 6]
+SMALL = {**CONFIG, "mapped_file_size_commit_log": 4096}
 
 
 def queue_files(root: Path) -> dict[str, bytes]:
@@ -27,15 +28,28 @@ def queue_files(root: Path) -> dict[str, bytes]:
     }
 
 
-def bodies(store: mqstore.Store, topic: str = "T") -> list[bytes]:
+def bodies(store: mqstore.Store, topic: str = "T", at: int = 0) -> list[bytes]:
     """Message by message, and in one read: both must agree."""
-    read = [message.body for message in store.read(topic, 0, 0, max_messages=100).messages]
-    at, single = 0, []
+    read = [message.body for message in store.read(topic, 0, at, max_messages=100).messages]
+    single = []
     while (one := store.read(topic, 0, at, max_messages=1)).messages:
         single += [message.body for message in one.messages]
         at = one.next_queue_offset
     assert single == read
     return read
+
+
+def answers(root: Path, config: object) -> dict[str, tuple[int, int, list[bytes]]]:
+    with mqstore.open(root, config=config) as store:
+        bounds = [(queue.topic, queue.min_offset, queue.max_offset) for queue in store.queues()]
+        return {topic: (at, end, bodies(store, topic, at)) for topic, at, end in bounds}
+
+
+def retained(root: Path, numbers: Sequence[int]) -> None:
+    """A shifted queue whose first log file is gone."""
+    plain(root, numbers, config=SMALL)
+    log_files(root)[0].unlink()
+    mqstore.rebuild(root, what="consumequeue", config=SMALL)
 
 
 def found(root: Path, **config: object) -> list[tuple[str, str, str]]:
@@ -205,6 +219,39 @@ def test_p11_no_group_is_moved(tmp_path: Path) -> None:
     assert (tmp_path / "config" / "consumerOffset.json").read_bytes() == table
     with mqstore.open(tmp_path, "r+", config=CONFIG) as store, store.group("g") as group:
         assert [message.body for message in group.poll("T")] == [b"5"]
+
+
+@pytest.mark.parametrize(
+    ("make", "numbers", "config"),
+    [
+        (plain, SHIFTED, CONFIG),
+        (retained, [*range(10), *range(11, 61)], SMALL),
+        (plain, [0, 1, 10**15, 3, 4], CONFIG),
+        (light, [0, 1, 3, 4], LIGHT),
+    ],
+    ids=["p11", "retained", "far", "p12"],
+)
+def test_p11_p12_places_and_ends_stay_in_rocksdb_and_back(
+    tmp_path: Path, make: Callable[..., object], numbers: list[int], config: Any
+) -> None:
+    pytest.importorskip("rocksdict")
+    make(tmp_path, numbers)
+    expected, told = answers(tmp_path, config), found(tmp_path, **config)
+    before = queue_files(tmp_path)
+    for forgets in (False, True):
+        report = mqstore.convert(tmp_path, queues="rocksdb", dry_run=False, config=config)
+        assert report.findings == ()
+        if forgets:
+            # A broker leaves none.
+            (tmp_path / "config/mqstore.json").unlink(missing_ok=True)
+        assert answers(tmp_path, config) == expected
+        assert found(tmp_path, **config) == []
+        assert mqstore.doctor(tmp_path, config=config).commands == ()
+    report = mqstore.convert(tmp_path, queues="file", dry_run=False, config=config)
+    assert report.findings == ()
+    assert answers(tmp_path, config) == expected
+    assert queue_files(tmp_path) == before
+    assert found(tmp_path, **config) == told
 
 
 def test_p12_a_light_queue_with_a_gap_is_healthy(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ fn index_alone() -> RebuildOptions {
         topics: None,
         target: RebuildTarget::InPlace,
         threads: None,
+        aside: None,
     }
 }
 

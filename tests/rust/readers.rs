@@ -122,6 +122,7 @@ fn ask(home: &Home) -> Answers {
         topics: None,
         target: Target::Nothing,
         threads: Some(2),
+        aside: None,
     };
     let copy = home.copy();
     let rebuilt = rebuild(home.path(), home.config.clone(), &options, go_on);

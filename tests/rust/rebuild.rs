@@ -25,7 +25,7 @@ use crate::support::{
 
 pub(crate) fn options(target: RebuildTarget) -> RebuildOptions {
     let what = RebuildWhat { queues: true, index: true };
-    RebuildOptions { what, topics: None, target, threads: Some(2) }
+    RebuildOptions { what, topics: None, target, threads: Some(2), aside: None }
 }
 
 pub(crate) fn rebuild_with(
@@ -315,7 +315,7 @@ fn a_reader_beside_a_rebuild_is_never_wrong() {
             }
             let what = RebuildWhat { queues: true, index: topics.is_none() };
             let target = RebuildTarget::InPlace;
-            let options = RebuildOptions { what, topics, target, threads: Some(1) };
+            let options = RebuildOptions { what, topics, target, threads: Some(1), aside: None };
             home.clock.set(START_MS + 100_000 + round as i64);
             rebuild_with(&home, staged.storage(), &options).unwrap();
             if round % 64 == 63 {

@@ -1,4 +1,5 @@
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, final, type_check_only
 
 from mqstore._native._stored import StoredMessage
@@ -47,6 +48,10 @@ class _LogQueues:
     @property
     def bounds(self) -> list[_End]:
         """``(topic, queue_id, first, end)`` of each plain queue."""
+
+    @property
+    def folder(self) -> Path:
+        """Their folder, with files of queues of a store."""
 
     @property
     def batches(self) -> list[str]:

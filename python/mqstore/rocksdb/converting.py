@@ -291,20 +291,24 @@ class _Work:
         )
 
     def _put_first(self, staging: Path) -> list[str]:
-        """Puts what only databases tell: tables, and queues whose next number the log lacks."""
+        """Puts what only databases tell: tables, and places and next numbers that the log lacks."""
         database = database_of(self._root)
-        topics = []
-        for topic, queue_id in sorted(self.ends):
+        folder, new = self._root / "consumequeue", staging / "consumequeue"
+        made = {} if database is None else self.bounds
+        made = {name for name in made if not folder.joinpath(name[0], str(name[1])).is_dir()}
+        topics = dict[str, None]()
+        for topic, queue_id in sorted(made | self.ends.keys()):
             if topic not in topics and names_folders((topic, queue_id)):
-                topics.append(topic)
-                old = self._root / "consumequeue" / topic
-                if old.is_dir():
-                    new = staging / "consumequeue" / topic
-                    _native._copy_folder(old, new)  # noqa: SLF001 - our own
-            shutil.rmtree(staging / "consumequeue" / topic / str(queue_id), ignore_errors=True)
+                topics[topic] = None
+                if (folder / topic).is_dir():
+                    _native._copy_folder(folder / topic, new / topic)  # noqa: SLF001 - our own
+            queue = Path(topic, str(queue_id))
+            shutil.rmtree(new / queue, ignore_errors=True)
+            if (topic, queue_id) in made:
+                _native._copy_folder(self._made.folder / queue, new / queue)  # noqa: SLF001 - our own
         write_files(
             database or self._root / FOLDERS[0],
-            staging / "consumequeue",
+            new,
             self.ends,
             file_size=self._store.config.mapped_file_size_consume_queue or _PLAIN_SIZE,
             with_rows=False,

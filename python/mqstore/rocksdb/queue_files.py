@@ -93,8 +93,7 @@ def write_files(
 def write_queues(root: Path, files: Path, settings: Mapping[str, object]) -> bool:
     """Writes files of the queues that a store has in RocksDB only; says whether there are any.
 
-    Of a short log only the ends of queues without messages are written: the reader gets the rest
-    from the log sooner.
+    None of a short log from its beginning on: the reader gets all from the log sooner.
 
     Raises:
         CorruptionError: Damage in a file of the database.
@@ -104,14 +103,13 @@ def write_queues(root: Path, files: Path, settings: Mapping[str, object]) -> boo
     folder = database_with_rows(root)
     if folder is None:
         return False
-    ends = _without_files(root, folder)
     start, length = log_of(root, settings)
     folders = root / "consumequeue"
     has_files = folders.is_dir() and any(path.is_dir() for path in folders.iterdir())
-    with_rows = length > FROM_LOG or has_files
-    if not with_rows:
-        ends = _before(start, ends)
-    return write_files(folder, files, ends, file_size=FILE_SIZE, with_rows=with_rows)
+    if start == 0 and length <= FROM_LOG and not has_files:
+        return False
+    ends = _without_files(root, folder)
+    return write_files(folder, files, ends, file_size=FILE_SIZE, with_rows=True)
 
 
 def needed_database(root: Path, settings: Mapping[str, object]) -> Path | None:

@@ -59,6 +59,8 @@ pub struct RebuildOptions {
     pub target: Target,
     /// Threads; `None` means one for each processor.
     pub threads: Option<usize>,
+    /// Folder with more queues, which settle places as those of the store do.
+    pub aside: Option<PathBuf>,
 }
 
 /// Result of [`rebuild`].
@@ -112,7 +114,7 @@ pub fn rebuild_on(
     options: &RebuildOptions,
     progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
-    let paths = StorePaths::new(storage, path, &config);
+    let paths = StorePaths::new(storage, path, &config).with_aside(options.aside.clone());
     let lock = lock_target(&paths, &options.target)?;
     let threads = thread_count(options.threads);
     let own = (paths.clone(), config.clone());
@@ -186,7 +188,7 @@ struct Job<'a> {
     index: Option<IndexLayout>,
     release: Release,
     flushed: Flushed,
-    in_database: bool,
+    by_own_number: bool,
 }
 
 struct NewStructures {
@@ -219,6 +221,10 @@ impl<'a> Job<'a> {
         if in_database {
             layout.most_queue_id = i32::MAX;
         }
+        let aside = layout.aside.as_deref();
+        let is_aside =
+            |queue: &Arc<Queue>| aside.is_some_and(|dir| queue.run().dir().starts_with(dir));
+        let by_own_number = in_database && queues.all().iter().all(is_aside);
         let index = match index_settings::index_layout(&paths, &config)? {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
@@ -246,7 +252,7 @@ impl<'a> Job<'a> {
             index,
             release,
             flushed,
-            in_database,
+            by_own_number,
         })
     }
 
@@ -350,8 +356,8 @@ impl<'a> Job<'a> {
         let known = (&self.queues, self.flushed);
         let walk =
             LogSummary::read((log, &reading), known, (threads, root, meter), |mut collected| {
-                // A row in RocksDB has its message's own number.
-                if self.in_database && self.queues.all().is_empty() {
+                // RocketMQ gives a row in RocksDB its message's own number.
+                if self.by_own_number {
                     collected.whole_from = u64::MAX;
                 }
                 waiting += collected.units.len() + collected.hashes.len();

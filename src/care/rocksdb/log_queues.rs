@@ -5,17 +5,19 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{DatabaseReport, Databases, each_row, ends_of, shown};
+use super::{DatabaseReport, Databases, database_of, each_row, ends_of, shown, write_files};
 use crate::care::finding::{Code, Severity};
 use crate::care::rebuild::{RebuildOptions, Target, What, rebuild_on};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Storage, SystemClock};
 use crate::format::message::peek::store_timestamp_ms;
+use crate::format::queue::names_a_folder;
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 use crate::log::{CommitLog, CqUnit, Queue, QueueKind};
 use crate::store::folder::paths::{CONSUME_QUEUE, StorePaths};
 use crate::store::progress::unwatched;
+use crate::store::queue_table::ASIDE_FILE;
 use crate::store::read::scan::places;
 
 /// Topic and number of a queue.
@@ -33,18 +35,20 @@ pub struct LogQueues {
     /// Begin and end of the log.
     pub span: Range<i64>,
     storage: Arc<dyn Storage>,
-    dir: PathBuf,
+    /// Their folder.
+    pub dir: PathBuf,
     log: CommitLog,
 }
 
 impl LogQueues {
-    /// Makes the queues of a store below `dir`; light ones too if `has_lights`.
+    /// Makes the queues of a store; light ones too if `has_lights`.
     pub fn make(
         paths: &StorePaths,
         config: &StoreConfig,
-        dir: PathBuf,
+        databases: &dyn Databases,
         has_lights: bool,
     ) -> Result<Self> {
+        let dir = databases.scratch()?;
         let mut config = config.clone();
         config.given.remove(StoreConfig::BROKER_CONF);
         // Rows have the tags' code itself, no place in an extension.
@@ -58,6 +62,7 @@ impl LogQueues {
             topics: None,
             target: Target::Folder(dir.clone()),
             threads: None,
+            aside: rows_aside(paths, databases)?,
         };
         let (storage, clock) = (Arc::clone(&paths.storage), Arc::new(SystemClock));
         let (root, own) = (paths.root(), config.clone());
@@ -73,7 +78,7 @@ impl LogQueues {
             span: saturating_i64(report.log_start)..saturating_i64(report.log_end),
             log: places::open_log(&storage, root, &config, report.log_end)?,
             storage,
-            dir,
+            dir: dir.join(CONSUME_QUEUE),
         })
     }
 
@@ -81,7 +86,7 @@ impl LogQueues {
     pub fn entries(&self, name: &Name) -> Result<Entries> {
         let numbers = self.bounds.get(name).map_or(0..0, |(first, end)| *first..*end);
         let topic = std::str::from_utf8(&name.0).unwrap_or_default();
-        let dir = self.dir.join(CONSUME_QUEUE).join(topic).join(name.1.to_string());
+        let dir = self.dir.join(topic).join(name.1.to_string());
         let queue = match numbers.is_empty() {
             true => None,
             false => Some(Queue::open_folder(Arc::clone(&self.storage), &dir, None)?),
@@ -202,6 +207,24 @@ impl LogQueues {
         let differs = time_ms != found;
         let texts = || (format!("{place}: store time {time_ms}"), format!("store time {found}"));
         Ok(differs.then(texts))
+    }
+}
+
+/// Writes rows as files: a row has its message's own number, or the place of an entry that it was
+/// made from. Damage is told where rows are compared.
+fn rows_aside(paths: &StorePaths, databases: &dyn Databases) -> Result<Option<PathBuf>> {
+    let Some(database) = database_of(paths) else { return Ok(None) };
+    let aside = databases.scratch()?;
+    let write = || {
+        let mut ends = ends_of(databases, &database)?;
+        ends.last.retain(|(topic, id), _| *id >= 0 && names_a_folder(topic));
+        let (storage, dir) = (paths.storage(), aside.join(CONSUME_QUEUE));
+        write_files(storage, databases, &database, &dir, ASIDE_FILE, &ends, true)
+    };
+    match write() {
+        Ok(_) => Ok(Some(aside)),
+        Err(Error::Corrupt(_) | Error::Unsupported { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -222,7 +222,7 @@ fn check_queues(
 ) -> Result<u64> {
     let ends = ends_of(databases, database)?;
     let has_lights = ends.last.keys().any(|(topic, _)| topic.starts_with(b"%LMQ%"));
-    let queues = LogQueues::make(paths, config, databases.scratch()?, has_lights)?;
+    let queues = LogQueues::make(paths, config, databases, has_lights)?;
     queues.check(database, databases, report)
 }
 
@@ -233,7 +233,7 @@ fn report_missing(
     databases: &dyn Databases,
 ) -> Result<()> {
     let database = paths.root().join(QUEUES[0]);
-    match LogQueues::make(paths, config, databases.scratch()?, false) {
+    match LogQueues::make(paths, config, databases, false) {
         Ok(queues) => {
             for ((topic, id), (first, end)) in &queues.bounds {
                 let expected =

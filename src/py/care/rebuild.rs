@@ -64,6 +64,7 @@ pub(crate) fn rebuild<'py>(
         topics: topics.map(names_of),
         target,
         threads: threads_of(threads)?,
+        aside: None,
     };
     let report = with_progress(py, progress.as_ref(), |progress| {
         care::rebuild(&path, settings, &options, progress)

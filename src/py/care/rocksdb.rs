@@ -256,8 +256,7 @@ impl PythonLogQueues {
     ) -> PyResult<Self> {
         let paths = StorePaths::new(Arc::new(Os), &path, &settings);
         let queues = PythonDatabases::with(py, databases, |databases| {
-            let dir = databases.scratch()?;
-            LogQueues::make(&paths, &settings, dir, has_lights)
+            LogQueues::make(&paths, &settings, databases, has_lights)
         })?;
         Ok(Self { queues, root: path })
     }
@@ -269,6 +268,12 @@ impl PythonLogQueues {
             (OsStr::from_bytes(topic).to_owned(), *id, *first, *end)
         });
         bounds.collect()
+    }
+
+    /// Their folder, with files of queues of a store.
+    #[getter]
+    fn folder(&self) -> PathBuf {
+        self.queues.dir.clone()
     }
 
     /// Topics with queues of batches.

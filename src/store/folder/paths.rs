@@ -55,8 +55,8 @@ impl StorePaths {
     }
 
     #[must_use]
-    pub fn with_aside(self, aside: PathBuf) -> Self {
-        Self { aside: Some(aside), ..self }
+    pub fn with_aside(self, aside: Option<PathBuf>) -> Self {
+        Self { aside, ..self }
     }
 
     /// These paths, read and written through `storage`.

@@ -110,7 +110,7 @@ fn anchored(paths: StorePaths) -> Result<StorePaths> {
 
 pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Opened> {
     let paths = StorePaths::new(Arc::new(crate::files::Os), path, &config);
-    let paths = paths.with_aside(aside.to_owned());
+    let paths = paths.with_aside(Some(aside.to_owned()));
     found::need_store(&paths)?;
     open_to_read(paths, config, Arc::new(crate::files::SystemClock))
 }
