@@ -108,7 +108,7 @@ codes! {
     QueueTail "MQ-CQ-08" Info "the newest messages are not in their queue yet"
         "none needed: a running broker adds them, and so does `mqstore recover STORE --apply` after a crash"
     QueueBlank "MQ-CQ-09" Warning "a queue leaves out numbers in the middle"
-        "none, if the messages of these numbers were lost before; else `mqstore rebuild STORE --what consumequeue -t TOPIC --apply`"
+        "none: the messages of these numbers were lost before; one that is in the log has a finding of its own"
     BatchRange "MQ-CQ-11" Error "a batch's queue entry stands for other messages than its record" REBUILD_QUEUES
     BatchNumbers "MQ-CQ-12" Error | Warning "the numbers of a queue of batches leave a gap or overlap"
         "none, if the messages of these numbers were lost before; else `mqstore rebuild STORE --what consumequeue -t TOPIC --apply`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import mqstore
 from helpers.random_stores import make
+from helpers.shifted import CONFIG, LIGHT, LMQ, plain
 from mqstore._settings import SETTINGS
 
 NAMES = {setting.conf_name for setting in SETTINGS.values()}
@@ -47,6 +49,40 @@ def test_no_cure_is_printed_twice(tmp_path: Path, seed: int) -> None:
         assert code == 0 or (code == 1 and command.startswith("mqstore doctor ")), (told, said)
     repairs = {command for command in commands if not command.startswith("mqstore doctor ")}
     assert not repairs & set(mqstore.doctor(root, config=conf).commands), told
+
+
+def settle(root: Path, config: dict[str, object], conf: Path) -> tuple[bool, tuple[str, ...]]:
+    """Runs the printed commands once; whether no error is left, and what is printed then."""
+    lines = [conf_line(SETTINGS[name].conf_name, value) for name, value in config.items()]
+    conf.write_text("".join(lines), encoding="utf-8")
+    for command in mqstore.doctor(root, config=conf).commands:
+        # A rebuild says so where a message gets no entry.
+        assert run(command)[0] in {0, 1}, command
+    severities = {found.severity for found in mqstore.verify(root, config=conf).findings}
+    return "error" not in severities, mqstore.doctor(root, config=conf).commands
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["queues", "no-queues"])
+@pytest.mark.parametrize("at", [0, 2, 5])
+@pytest.mark.parametrize("number", [-1, 1, 10, 10**15, 2**63 - 1])
+def test_a_number_that_no_checksum_covers_has_no_cure_twice(
+    tmp_path: Path, number: int, at: int, gone: bool
+) -> None:
+    root = tmp_path / "store"
+    plain(root, [number if n == at else n for n in range(6)])
+    if gone:
+        shutil.rmtree(root / "consumequeue")
+    assert settle(root, CONFIG, tmp_path / "broker.conf") == (True, ())
+
+
+@pytest.mark.parametrize("number", [3, 10**15, 2**63 - 1])
+def test_a_number_of_a_light_queue_has_no_cure_twice(tmp_path: Path, number: int) -> None:
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=CONFIG) as store:
+        for n in (0, 1, number, 3):
+            lists = {"INNER_MULTI_DISPATCH": LMQ, "INNER_MULTI_QUEUE_OFFSET": str(n)}
+            store.append("T", b"%d" % n, properties=lists)
+    assert settle(root, LIGHT, tmp_path / "broker.conf") == (True, ())
 
 
 def test_no_command_is_printed_while_a_setting_contradicts_the_files(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ fn a_changed_bit_in_each_field_is_found() {
         ("size", 3, Code::LogFrame),
         ("magic", 5, Code::LogFrame),
         ("body checksum", 9, Code::LogBody),
-        ("queue offset", 27, Code::QueueOther),
+        ("queue offset", 27, Code::QueueShifted),
         ("physical offset", 34, Code::LogPlace),
         ("body length", 87, Code::LogFrame),
         ("body", 90, Code::LogBody),
@@ -85,14 +85,16 @@ fn a_changed_bit_in_each_field_is_found() {
         let report = look(&copy);
         assert!(report.found.contains_key(&expected), "{field}: {:?}", report.findings);
         let first = report.findings.iter().find(|finding| finding.code == expected).unwrap();
-        assert_eq!(first.severity, Severity::Error, "{field}");
-        assert!(!report.ok, "{field}");
+        // The queue leads to the message all the same.
+        let is_shift = expected == Code::QueueShifted;
+        let severity = if is_shift { Severity::Warning } else { Severity::Error };
+        assert_eq!((first.severity, report.ok), (severity, false), "{field}");
         assert_eq!(
             report.counts.messages,
             if expected == Code::LogFrame || expected == Code::LogPlace { 39 } else { 40 }
         );
-        if !matches!(expected, Code::QueueOther) {
-            assert_eq!(report.findings.len(), 1, "{field}: {:?}", report.findings);
+        assert_eq!(report.findings.len(), 1, "{field}: {:?}", report.findings);
+        if !is_shift {
             assert!(first.path.starts_with("commitlog"), "{field}");
             let offset = first.offset.unwrap();
             assert!((place..place + 200).contains(&offset), "{field} at {offset}");

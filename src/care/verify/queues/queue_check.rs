@@ -12,7 +12,7 @@ use crate::files::FileRun;
 use crate::format::body;
 use crate::format::message::sys_flag;
 use crate::format::queue::batch::{self, BatchQueueEntry};
-use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
+use crate::format::queue::consume_queue::{ENTRY_LEN, MOST_NUMBER, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 use crate::log::read::frames::{FramedRecord, probe};
@@ -157,7 +157,7 @@ impl<'a> QueueCheck<'a> {
         match (find(self.of_topic, request.queue_id), self.kind) {
             (Some(queue), QueueKind::Plain) => self.compare(queue, number, request)?,
             (Some(queue), QueueKind::Batch) => self.compare_batch(queue, request)?,
-            (None, _) => miss(self.queues, request.topic, request.queue_id, None, number, request),
+            (None, _) => self.miss((request.topic, request.queue_id), None, number, request)?,
         }
         if request.properties.multi_dispatch.is_some() { self.check_more(request) } else { Ok(()) }
     }
@@ -171,7 +171,7 @@ impl<'a> QueueCheck<'a> {
                     self.compare(queue, number, request)?;
                 }
                 None if is_enabled && self.queues.kind_of(name) == QueueKind::Plain => {
-                    miss(self.queues, name, id, None, number, request);
+                    self.miss((name, id), None, number, request)?;
                 }
                 _ => {}
             }
@@ -191,6 +191,27 @@ impl<'a> QueueCheck<'a> {
             return Ok(());
         }
         self.compare_closely(queue, slot, number, request)
+    }
+
+    /// Notes a message without an entry, unless no queue can have its number.
+    #[cold]
+    fn miss(
+        &self,
+        (topic, id): (&[u8], i32),
+        queue: Option<&Queue>,
+        number: i64,
+        request: &DispatchRequest<'_>,
+    ) -> Result<()> {
+        let at = request.physical_offset;
+        let is_past = queue.map_or(Ok(false), |queue| queue.is_past(number, at))?;
+        if self.queues.kind_of(topic) == QueueKind::Batch || (number <= MOST_NUMBER && !is_past) {
+            miss(self.queues, topic, id, queue, number, request);
+            return Ok(());
+        }
+        let expected = "a number that an entry can have, not below the queue's first message";
+        let found = format!("number {number} in queue {id} of {}", String::from_utf8_lossy(topic));
+        self.cx.report(self.log, Code::LogNumber, clamp_u64(at), expected, found);
+        Ok(())
     }
 
     /// Slow path: the entry is not read yet, or wrong.
@@ -217,8 +238,7 @@ impl<'a> QueueCheck<'a> {
         let Some(entry) = entry.filter(|entry| is_entry(entry, request)) else {
             window.shift = 0;
             if number < known.first || number >= known.end {
-                miss(self.queues, &known.topic, known.id, Some(known), number, request);
-                return Ok(());
+                return self.miss((&known.topic, known.id), Some(known), number, request);
             }
             // A missing file was reported.
             let entry = window.entry_of(known, number, self.entries)?;
@@ -268,8 +288,7 @@ impl<'a> QueueCheck<'a> {
         let start = self.log.min_offset().unwrap_or(0);
         let leads = u64::try_from(entry.physical_offset).ok().filter(|&at| at >= start);
         if entry.is_pre_blank() || (entry.is_valid() && leads.is_none()) {
-            miss(self.queues, &queue.topic, queue.id, Some(queue), number, request);
-            return Ok(());
+            return self.miss((&queue.topic, queue.id), Some(queue), number, request);
         }
         let unit = CqUnit::plain(number, entry);
         // Invalid entries were reported, and those that lead nowhere will be, unless another
@@ -283,7 +302,7 @@ impl<'a> QueueCheck<'a> {
                 Some(0) => report_twice(self.cx, self.log, queue, number, leads, request),
                 // The only entry of a later message.
                 Some(shift) if !queue.leads(number.saturating_add(shift), &entry)? => {
-                    miss(self.queues, &queue.topic, queue.id, Some(queue), number, request);
+                    self.miss((&queue.topic, queue.id), Some(queue), number, request)?;
                 }
                 _ => {}
             }
@@ -334,7 +353,7 @@ impl<'a> QueueCheck<'a> {
                 }
             }
             Err(_) => {
-                miss(self.queues, &known.topic, known.id, Some(known), number, request);
+                self.miss((&known.topic, known.id), Some(known), number, request)?;
             }
         }
         Ok(())
