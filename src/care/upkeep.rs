@@ -53,15 +53,12 @@ pub fn recover(
 /// Result of retention or of a dry run.
 #[derive(Clone, Debug)]
 pub struct CleanReport {
-    /// The store.
     pub path: PathBuf,
     /// Every file with the decision.
     pub judgement: Judgement,
-    /// The settings used, completed from the files.
+    /// Completed from the files.
     pub config: StoreConfig,
-    /// Disk usage.
     pub disk: DiskUse,
-    /// Resulting pressure.
     pub pressure: Pressure,
     /// Bytes of the deleted files.
     pub freed_bytes: u64,

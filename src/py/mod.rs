@@ -10,7 +10,6 @@ mod files;
 mod functions;
 mod index;
 mod log_scan;
-mod pattern;
 mod process;
 mod scan;
 mod store;
@@ -47,7 +46,6 @@ mod native {
         index::arrow::OffsetLists,
         index::{IndexEntry, IndexFile, IndexHeader},
         log_scan::{scan_log, scan_queue, tag_places},
-        pattern::Pattern,
         scan::{ArrowScan, ArrowSchema},
         store::Store,
         store::exporting::_export_columns,
@@ -58,7 +56,7 @@ mod native {
         store::reading::ReadResult,
         store::requests::Requests,
         store::stored::{_stored_message, StoredMessage, decode},
-        values::{AppendResult, AppendSummary, GroupOffset, MessageId, QueueInfo},
+        values::{AppendResult, AppendSummary, GroupOffset, MessageId, Pattern, QueueInfo},
     };
 
     #[pymodule_init]

@@ -97,7 +97,6 @@ from mqstore._native._location import _RemoteStorage as _RemoteStorage
 from mqstore._native._log_scan import scan_log, scan_queue, tag_places
 from mqstore._native._message import Message
 from mqstore._native._message_scan import Damage, MessageScan
-from mqstore._native._pattern import _Pattern as _Pattern
 from mqstore._native._reading import ReadResult
 from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
 from mqstore._native._rebuild import _replace_folders as _replace_folders
@@ -119,6 +118,7 @@ from mqstore._native._stored import StoredMessage, decode
 from mqstore._native._transfer import copy_store, diff_stores, import_messages
 from mqstore._native._upkeep import clean, recover
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, MessageId, QueueInfo
+from mqstore._native._values import _Pattern as _Pattern
 from mqstore._native._verify import _code_text as _code_text
 from mqstore._native._verify import verify
 

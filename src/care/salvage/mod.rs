@@ -40,13 +40,12 @@ const MOST_EXTENTS: usize = 4 << 20;
 /// Result of [`salvage`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageReport {
-    /// Files read, with the result of each.
+    /// Files read.
     pub files: Vec<(PathBuf, Carved)>,
     /// Distinct whole messages.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
-    /// Result of merging.
     pub merged: Merged,
     /// Queues with messages.
     pub queues: u64,

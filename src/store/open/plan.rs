@@ -32,7 +32,7 @@ pub struct RecoveryPlan {
     pub report: RecoveryReport,
     /// Why recovery refuses unless told to drop what lies beyond.
     pub refusal: Option<Refusal>,
-    /// Warnings of the store, once recovery was done.
+    /// Warnings once done.
     pub warnings: Vec<String>,
 }
 
