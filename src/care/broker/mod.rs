@@ -36,7 +36,6 @@ pub(super) const TIMER_LOG: &str = "timerlog";
 /// Offsets that are gone and keep no broker from starting.
 pub(super) const NO_OFFSET: &str = "no offset in it";
 pub(super) const OTHER_OFFSETS: &str = "offsets of topics that this store does not have";
-/// Ends what is expected of a timer's file that keeps a broker from starting.
 pub(super) const NO_START: &str = "; on another one no broker starts";
 
 /// Forecast of a start.
@@ -73,7 +72,6 @@ pub(super) fn obstacles(
     (log, config): (&CommitLog, &StoreConfig),
     start: &NextStart,
 ) -> Result<Vec<String>> {
-    // A recovery after a crash dispatches what it reads.
     let ends = findings.iter().any(|found| found.code == Code::LogDispatch)
         && start.crashed
         && dispatch_ends(log, config, start.from)?;
@@ -116,14 +114,12 @@ pub(super) enum Fate {
     Refused,
 }
 
-/// What a start makes of a name in a folder whose files it loads, links followed: it passes over
-/// folders, and deletes what is empty and the last by name (`MappedFileQueue#doLoad`).
+/// Fate of a name among files that a start loads (`MappedFileQueue#doLoad`).
 pub(super) fn fate(found: &Finding, paths: &StorePaths) -> Fate {
     let (storage, path) = (paths.storage(), paths.root().join(&found.path));
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Fate::Kept };
     let is_queue = is_in_queues(found) && found.path.components().count() > TOPIC_FILE;
     let dirs = match () {
-        // The folders of a log count as one.
         () if paths.commit_log().iter().any(|log| log == dir) => paths.commit_log(),
         () if is_queue || dir == paths.root().join(TIMER_LOG) => &[dir.to_owned()],
         () => return Fate::Kept,

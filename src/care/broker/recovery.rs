@@ -95,13 +95,12 @@ struct Recovery<'a> {
     base: u64,
     newest_ms: i64,
     cut: Option<Cut>,
-    /// Whether a record that it takes ends dispatch.
-    ends: bool,
+    ends_dispatch: bool,
 }
 
 impl<'a> Recovery<'a> {
     const fn new(config: &'a StoreConfig, base: u64) -> Self {
-        Self { config, base, newest_ms: 0, cut: None, ends: false }
+        Self { config, base, newest_ms: 0, cut: None, ends_dispatch: false }
     }
 
     fn stop(&mut self, at: u64, reason: impl FnOnce() -> String) {
@@ -118,7 +117,7 @@ impl Visitor for Recovery<'_> {
             self.stop(at, || reason);
         }
         let request = DispatchRequest::of(&record.view);
-        self.ends |= self.cut.is_none()
+        self.ends_dispatch |= self.cut.is_none()
             && request.properties.multi_dispatch.is_some()
             && request.is_queued()
             && lmq::end_of_dispatch(&request).is_some();
@@ -148,8 +147,8 @@ fn is_good_at(log: &CommitLog, config: &StoreConfig, base: u64) -> bool {
     matches!(walked, Ok((_, FileEnd::Whole))) && recovery.cut.is_none()
 }
 
-/// Where a recovery from `from` on ends the log, if whole messages lie behind: at the first record
-/// that it refuses (`CommitLog#recoverNormally`, `CommitLog#recoverAbnormally`).
+/// Where a recovery from `from` on ends the log before whole messages: at the first record that it
+/// refuses (`CommitLog#recoverNormally`, `CommitLog#recoverAbnormally`).
 pub(in crate::care) fn cut(
     log: &CommitLog,
     config: &StoreConfig,
@@ -158,10 +157,8 @@ pub(in crate::care) fn cut(
     Ok(recovered(log, config, from)?.cut.filter(|cut| cut.messages > 0))
 }
 
-/// Whether a recovery from `from` on comes to a record with which its dispatch fails
-/// (`MultiDispatchUtils`).
 pub(super) fn dispatch_ends(log: &CommitLog, config: &StoreConfig, from: u64) -> Result<bool> {
-    Ok(recovered(log, config, from)?.ends)
+    Ok(recovered(log, config, from)?.ends_dispatch)
 }
 
 fn recovered<'a>(log: &CommitLog, config: &'a StoreConfig, from: u64) -> Result<Recovery<'a>> {

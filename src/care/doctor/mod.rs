@@ -284,7 +284,6 @@ struct Examined<'a> {
     log: &'a CommitLog,
     facts: &'a LogFacts,
     diagnoses: BTreeMap<Code, State>,
-    /// Where the commands so far move files to.
     given: BTreeSet<PathBuf>,
 }
 

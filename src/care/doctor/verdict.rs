@@ -285,7 +285,6 @@ pub(super) fn moved(from: &Path, to: &Path) -> Option<String> {
     Some(format!("mv -n -T {} {}", quoted(from)?, quoted(to)?))
 }
 
-/// A folder of the log that is not where a salvaged store has it.
 pub(super) fn elsewhere(paths: &StorePaths) -> Option<&PathBuf> {
     let own = paths.root().join(COMMIT_LOG);
     paths.commit_log().iter().find(|dir| **dir != own)
@@ -309,7 +308,6 @@ fn beside(storage: &dyn Storage, store: &Path, what: &str) -> PathBuf {
 #[must_use]
 pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<Vec<String>> {
     let old = beside(storage, store, DAMAGED);
-    // A store without a log must not take the place of one.
     let has_log = format!("test -n \"$(ls {})\"", quoted(new.join(COMMIT_LOG))?);
     let mut commands = vec![format!("{has_log} && {}", moved(store, &old)?), moved(new, store)?];
     for folder in CARRIED {
@@ -326,7 +324,7 @@ pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<
     Some(commands)
 }
 
-/// Begins a command that runs only after the one that makes `dir`.
+/// Begins a command that needs `dir`.
 fn only_with(dir: &Path) -> Option<String> {
     Some(format!("test -d {} && ", quoted(dir)?))
 }

@@ -18,7 +18,6 @@ use crate::store::folder::inventory::{self, SLOT_LEN, TIMER_UNIT_LEN};
 use crate::store::folder::lock;
 use crate::time::Clock;
 
-/// A slot for each second of two weeks.
 const WHEEL_LEN: u64 = 14 * 86_400 * SLOT_LEN as u64;
 
 pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
@@ -106,7 +105,7 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     }
 }
 
-/// Adds what a broker does not start on (`TimerWheel`, `TimerLog#load`).
+/// Adds what no broker starts on (`TimerWheel`, `TimerLog#load`).
 fn check_files(cx: &Context<'_>) {
     let (storage, root) = (&cx.paths.storage, cx.paths.root());
     let add = |path, size, found| {
@@ -126,7 +125,6 @@ fn check_files(cx: &Context<'_>) {
     }
     let dirs = vec![root.join(TIMER_LOG)];
     let loaded = FileRun::load(Arc::clone(storage), Arc::default(), dirs, 1, Access::Read);
-    // A file of that name is none of its files.
     let Ok((run, strays)) = loaded else { return };
     strays.iter().for_each(|stray| cx.stray(stray));
     let files = run.files();

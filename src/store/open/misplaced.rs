@@ -254,7 +254,6 @@ fn stated(file: &dyn StorageFile, file_size: u64) -> std::io::Result<(Option<u64
     Ok((Some(first).filter(|_| is_sure), is_blank))
 }
 
-/// A path in `dir` at which nothing lies, and that no command before was given.
 pub(crate) fn free(
     storage: &dyn Storage,
     dir: &Path,
