@@ -51,7 +51,7 @@ class _LogQueues:
 
     @property
     def folder(self) -> Path:
-        """Their folder, with files of queues of a store."""
+        """Their folder."""
 
     @property
     def batches(self) -> list[str]:

@@ -294,8 +294,9 @@ class _Work:
         """Puts what only databases tell: tables, and places and next numbers that the log lacks."""
         database = database_of(self._root)
         folder, new = self._root / "consumequeue", staging / "consumequeue"
-        made = {} if database is None else self.bounds
-        made = {name for name in made if not folder.joinpath(name[0], str(name[1])).is_dir()}
+        made = set[Name]()
+        if database is not None:
+            made = {name for name in self.bounds if not (folder / name[0] / str(name[1])).is_dir()}
         topics = dict[str, None]()
         for topic, queue_id in sorted(made | self.ends.keys()):
             if topic not in topics and names_folders((topic, queue_id)):

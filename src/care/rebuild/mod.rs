@@ -59,7 +59,7 @@ pub struct RebuildOptions {
     pub target: Target,
     /// Threads; `None` means one for each processor.
     pub threads: Option<usize>,
-    /// Folder with more queues, which settle places as those of the store do.
+    /// Folder of queues that settle places, too.
     pub aside: Option<PathBuf>,
 }
 
@@ -356,7 +356,7 @@ impl<'a> Job<'a> {
         let known = (&self.queues, self.flushed);
         let walk =
             LogSummary::read((log, &reading), known, (threads, root, meter), |mut collected| {
-                // RocketMQ gives a row in RocksDB its message's own number.
+                // As RocketMQ numbers rows.
                 if self.by_own_number {
                     collected.whole_from = u64::MAX;
                 }

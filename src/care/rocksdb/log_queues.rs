@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{DatabaseReport, Databases, database_of, each_row, ends_of, shown, write_files};
+use super::{DatabaseReport, Databases, Name, database_of, each_row, ends_of, shown, write_files};
 use crate::care::finding::{Code, Severity};
 use crate::care::rebuild::{RebuildOptions, Target, What, rebuild_on};
 use crate::config::StoreConfig;
@@ -20,9 +20,6 @@ use crate::store::progress::unwatched;
 use crate::store::queue_table::ASIDE_FILE;
 use crate::store::read::scan::places;
 
-/// Topic and number of a queue.
-pub type Name = (Box<[u8]>, i32);
-
 const BLOCK: usize = 1024;
 
 /// Queues of a store as its log has them.
@@ -35,8 +32,7 @@ pub struct LogQueues {
     /// Begin and end of the log.
     pub span: Range<i64>,
     storage: Arc<dyn Storage>,
-    /// Their folder.
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     log: CommitLog,
 }
 
@@ -120,7 +116,6 @@ impl LogQueues {
             report.add(wrong.at(Severity::Warning), database, &expected, &found);
         }
         let (mut total, mut reach) = (0, 0);
-        // Rows of each queue that equal their entries.
         let mut checked: BTreeMap<Name, u64> = BTreeMap::new();
         let mut current: Option<(Name, Entries)> = None;
         each_row(databases, database, &ends, |name, row| {
@@ -210,8 +205,7 @@ impl LogQueues {
     }
 }
 
-/// Writes rows as files: a row has its message's own number, or the place of an entry that it was
-/// made from. Damage is told where rows are compared.
+/// Rows as files: they settle places as old entries do.
 fn rows_aside(paths: &StorePaths, databases: &dyn Databases) -> Result<Option<PathBuf>> {
     let Some(database) = database_of(paths) else { return Ok(None) };
     let aside = databases.scratch()?;

@@ -7,7 +7,7 @@ mod queue_files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use self::log_queues::{LogQueues, Name};
+pub use self::log_queues::LogQueues;
 pub use self::queue_files::write_files;
 use super::finding::{Code, Finding, Graded, Severity};
 use crate::config::StoreConfig;
@@ -18,6 +18,9 @@ use crate::format::rocksdb::{self, CHECKPOINT_TOPIC, OFFSETS, OffsetRow, QueueRo
 use crate::log::CqUnit;
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
+
+/// Topic and number of a queue.
+pub type Name = (Box<[u8]>, i32);
 
 /// Takes a row: column family, key, value.
 pub type TakeRow<'a> = dyn FnMut(&str, &[u8], &[u8]) -> Result<()> + 'a;

@@ -85,7 +85,7 @@ impl QueueFiles<'_> {
             self.current = Some(File { queue: queue.clone(), begin, bytes });
         }
         if let Some(File { begin, bytes, .. }) = &mut self.current {
-            // Rows of a queue come in the order of their numbers, so none lies before the bytes.
+            // Rows come in the order of their numbers.
             bytes.resize(to_usize(position.saturating_sub(*begin)).max(bytes.len()), 0);
             bytes.extend(unit.entry().encode());
         }

@@ -270,7 +270,7 @@ impl PythonLogQueues {
         bounds.collect()
     }
 
-    /// Their folder, with files of queues of a store.
+    /// Their folder.
     #[getter]
     fn folder(&self) -> PathBuf {
         self.queues.dir.clone()
@@ -316,7 +316,6 @@ impl PythonLogQueues {
             let (mut entries, mut rows) = (self.queues.entries(&name)?, Vec::new());
             for queue_offset in queue_offset..next {
                 let Some(unit) = entries.at(queue_offset)? else { break };
-                // A number that no message has needs no row.
                 if !unit.leads() {
                     continue;
                 }

@@ -89,8 +89,7 @@ impl Queue {
         Ok(unit.is_some_and(|unit| clamp_u64(unit.physical_offset) > at))
     }
 
-    /// Whether a number lies below the queue's first message, which comes before `at` in the log:
-    /// RocketMQ ignores it, as the queue has it.
+    /// Whether its first message, of a higher number, comes before `at` in the log.
     #[cold]
     fn is_past(&self, number: i64, at: i64) -> Result<bool> {
         let first = self.end.saturating_sub(saturating_i64(self.live));

@@ -193,7 +193,7 @@ impl<'a> QueueCheck<'a> {
         self.compare_closely(queue, slot, number, request)
     }
 
-    /// Notes a message without an entry, unless no queue can have its number.
+    /// Leaves out numbers that no queue can have.
     #[cold]
     fn miss(
         &self,
