@@ -445,7 +445,7 @@ DAMAGES = [
     damage(all_queues_gone, "MQ-DOC-01"),
     damage(queue_entry_changed),
     damage(queue_file_cut_short, starts=False),
-    damage(wrong_file_restored, "MQ-DOC-14", **MOVED),
+    damage(wrong_file_restored, "MQ-DOC-14", lost=True, **MOVED),
     damage(log_file_too_long, "MQ-FS-01", starts=False, commands=(SALVAGE,), never=KEEPS),
     damage(stray_file_in_a_queue, "MQ-FS-03", starts=False, commands=("mv ",)),
     damage(queue_is_a_file, "MQ-FS-03", "MQ-DOC-01", commands=("mv ", REBUILD)),

@@ -149,11 +149,13 @@ struct Key {
     place: u64,
 }
 
+type Last = (i64, u64, i64);
+
 struct Facts {
     found: LogFacts,
     hasher: DefaultHashBuilder,
     keys: Vec<Key>,
-    queues: HashMap<Vec<u8>, HashMap<i32, (i64, u64, i64)>>,
+    queues: HashMap<Vec<u8>, HashMap<i32, Last>>,
     file_size: u64,
     queue_count: usize,
     newest_ms: i64,
