@@ -53,12 +53,13 @@ pub(super) fn wrong_entries(report: &VerifyReport) -> u64 {
     count(Code::QueueOther) + count(Code::QueueNowhere) + count(Code::QueueSize)
 }
 
-pub(super) fn emptied(misplaced: &Misplaced, file_size: u64) -> Vec<Gap> {
+pub(super) fn emptied(paths: &StorePaths, misplaced: &Misplaced, file_size: u64) -> Vec<Gap> {
+    let is_in_log = |path: &Path| paths.commit_log().iter().any(|dir| path.parent() == Some(dir));
     let is_filled = |path: &Path| misplaced.moves.iter().any(|(_, to)| to == path);
     let mut gaps: Vec<_> = misplaced
         .moves
         .iter()
-        .filter(|(from, _)| !is_filled(from))
+        .filter(|(from, _)| is_in_log(from) && !is_filled(from))
         .filter_map(|(from, _)| parse_offset_name(from.file_name()?.to_str()?))
         .map(|from| Gap {
             from,

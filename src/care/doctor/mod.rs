@@ -171,7 +171,9 @@ fn doctor_at_rest(
     let mut groups = Vec::new();
     if let Some(queues) = queues {
         let gaps = match &cause {
-            Cause::Misplaced(misplaced) => missing_parts::emptied(misplaced, log.run().file_size()),
+            Cause::Misplaced(misplaced) => {
+                missing_parts::emptied(paths, misplaced, log.run().file_size())
+            }
             _ => losses::with_files(&facts.gaps, foreign),
         };
         let is_countable = is_known || matches!(cause, Cause::Misplaced(_));
