@@ -262,7 +262,6 @@ fn truth(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     value.extract().map_err(|error| wrong_type(field, "bool", value, error))
 }
 
-/// Milliseconds, whatever number they are, or a `datetime`.
 pub(super) fn number_or_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     if value.is_instance_of::<PyDateTime>() { time(field, value) } else { number(field, value) }
 }
@@ -337,7 +336,6 @@ fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     if is_plain { milliseconds(field, given) } else { Ok(given) }
 }
 
-/// Refuses the name of a time zone that Arrow does not know.
 pub(super) fn zone(name: Option<&str>) -> PyResult<()> {
     match name.map(str::parse::<Tz>) {
         Some(Err(_)) => {
