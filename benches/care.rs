@@ -184,6 +184,7 @@ fn rebuilt(store: &Filled) {
         topics: None,
         target: Target::Folder(store.path.with_file_name("out")),
         threads: Some(THREADS),
+        aside: None,
     };
     let report = rebuild(&store.path, StoreConfig::default(), &options, &mut go_on).unwrap();
     assert!(report.damaged.is_empty() && report.messages > 0);

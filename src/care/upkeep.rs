@@ -53,12 +53,15 @@ pub fn recover(
 /// Result of retention or of a dry run.
 #[derive(Clone, Debug)]
 pub struct CleanReport {
+    /// Store.
     pub path: PathBuf,
     /// Every file with the decision.
     pub judgement: Judgement,
     /// Completed from the files.
     pub config: StoreConfig,
+    /// Fill of the disks.
     pub disk: DiskUse,
+    /// Effect of a full disk.
     pub pressure: Pressure,
     /// Bytes of the deleted files.
     pub freed_bytes: u64,

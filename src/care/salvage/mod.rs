@@ -46,6 +46,7 @@ pub struct SalvageReport {
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
+    /// Merge of the sources.
     pub merged: Merged,
     /// Queues with messages.
     pub queues: u64,
