@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -201,7 +202,7 @@ def test_an_object_that_is_no_regular_file_is_refused(tmp_path: Path, store: Pat
 def test_a_target_that_overwrites_is_refused_each_time(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = sys.modules["mqstore.backup.target"]._Folder
+    folder = importlib.import_module("mqstore.backup.target")._Folder
     with monkeypatch.context() as patch:
         put = folder._put
         patch.setattr(folder, "_put", lambda *given: put(*given) or True)
