@@ -7,7 +7,6 @@ import json
 import os
 import random
 import shutil
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -210,5 +209,6 @@ def test_a_target_that_overwrites_is_refused_each_time(
             with pytest.raises(mqstore.UnsupportedError, match="only if they are missing"):
                 mqstore.sync(store, tmp_path / "backup")
     assert mqstore.sync(store, tmp_path / "backup").is_new
-    with pytest.raises(mqstore.ConfigError, match=f"{store} has '.*', and is no backup"):
-        mqstore.sync(store, store)
+    other = shutil.copytree(store, tmp_path / "other")
+    with pytest.raises(mqstore.ConfigError, match=f"{other} has '.*', and is no backup"):
+        mqstore.sync(store, other)
