@@ -138,7 +138,7 @@ def as_document(value: object) -> Any:  # noqa: ANN401 - of any report
         return as_document(value._asdict())
     if isinstance(value, list | tuple):
         return [as_document(item) for item in value]
-    if isinstance(value, str):  # bytes of a file's name that are no UTF-8
+    if isinstance(value, str) and not value.isascii():  # bytes of a name that are no UTF-8
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     return value
 

@@ -245,7 +245,7 @@ pub(in crate::care) fn refused(paths: &StorePaths, files: bool) -> Vec<PathBuf> 
 
 /// Refused to the store's own user for writing.
 pub(in crate::care) fn not_writable(paths: &StorePaths) -> Vec<PathBuf> {
-    match paths.storage.may_write(paths.root()) {
+    match paths.storage.is_own(paths.root()) && paths.storage.may_write(paths.root()) {
         true => refused_to(Access::ReadWrite, paths, true),
         false => Vec::new(),
     }

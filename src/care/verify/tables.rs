@@ -66,7 +66,8 @@ impl Tables {
         }
         for enable_lmq in [false, true] {
             let path = cx.paths.consumer_offsets(enable_lmq);
-            match read_table(cx, &path, OffsetTable::parse, |table| has_groups(cx, table)) {
+            let topics = tables.topics.as_ref().filter(|_| !enable_lmq);
+            match read_table(cx, &path, OffsetTable::parse, |table| has_groups(cx, table, topics)) {
                 Ok(Some(table)) => {
                     if !enable_lmq {
                         NO_OFFSET.clone_into(&mut tables.no_offsets);
@@ -281,9 +282,12 @@ fn known_groups(cx: &Context<'_>) -> Option<Vec<String>> {
     Some(table.map(|table| table.keys().cloned().collect()).unwrap_or_default())
 }
 
-fn has_groups(cx: &Context<'_>, table: &OffsetTable) -> bool {
+fn has_groups(cx: &Context<'_>, table: &OffsetTable, topics: Option<&TopicTable>) -> bool {
     let known = known_groups(cx).filter(|known| !known.is_empty());
-    known.is_none_or(|known| table.iter().any(|at| known.iter().any(|name| *name == at.group)))
+    table.iter().any(|at| {
+        known.as_ref().is_none_or(|known| known.iter().any(|name| *name == at.group))
+            && topics.is_none_or(|topics| topics.get(at.topic).is_some())
+    })
 }
 
 /// Whether a broker had consumers: it delays what it puts into a retry topic.

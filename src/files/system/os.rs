@@ -172,6 +172,10 @@ impl Storage for Os {
         Ok(Some(Identity { device: metadata.dev(), inode: metadata.ino() }))
     }
 
+    fn is_own(&self, path: &Path) -> bool {
+        fs::metadata(path).is_ok_and(|found| found.uid() == nix::unistd::geteuid().as_raw())
+    }
+
     fn may_write(&self, path: &Path) -> bool {
         nix::unistd::access(path, nix::unistd::AccessFlags::W_OK) != Err(Errno::EACCES)
     }

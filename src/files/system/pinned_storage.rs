@@ -121,6 +121,7 @@ impl Storage for PinnedStorage {
         fn list(dir: &Path) -> io::Result<Vec<DirEntry>>;
         fn kind(path: &Path) -> io::Result<Option<FileKind>>;
         fn follow(link: &Path) -> std::result::Result<(), String>;
+        fn is_own(path: &Path) -> bool;
         fn may_write(path: &Path) -> bool;
         fn stamp(path: &Path) -> io::Result<Option<Stamp>>;
         fn identity(path: &Path) -> io::Result<Option<Identity>>;

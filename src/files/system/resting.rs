@@ -76,6 +76,7 @@ impl Storage for Resting {
         fn is_remote() -> bool;
         fn check_interrupt() -> io::Result<()>;
         fn kind(path: &Path) -> io::Result<Option<FileKind>>;
+        fn is_own(path: &Path) -> bool;
         fn may_write(path: &Path) -> bool;
         fn follow(link: &Path) -> Result<(), String>;
         fn stamp(path: &Path) -> io::Result<Option<Stamp>>;

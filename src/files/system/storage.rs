@@ -154,6 +154,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     }
     /// Kind of a path, links not followed; `None` if it does not exist.
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>>;
+    /// Whether this user owns it.
+    fn is_own(&self, _path: &Path) -> bool {
+        false
+    }
     /// Whether this user may write there.
     fn may_write(&self, _path: &Path) -> bool {
         true
