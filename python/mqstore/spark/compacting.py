@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import fcntl
 import json
 import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore.errors import UnsupportedError
+import pyarrow.parquet as pq
+
+from mqstore.errors import StoreError, StoreLockedError, UnsupportedError
 from mqstore.files.durable import sync
 from mqstore.spark.books import Books
 from mqstore.spark.ingest import PipelineConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -44,6 +48,8 @@ def compact(
 
     Raises:
         UnsupportedError: The table is no folder of Parquet files on a file system of this machine.
+        StoreLockedError: Another compaction of the table runs.
+        StoreError: The joined files have other rows or columns than the batches, which then stay.
     """
     settings = PipelineConfig.load(config)
     if settings.format != "parquet" or settings.is_table or "://" in settings.path:
@@ -54,14 +60,31 @@ def compact(
             settings.path,
         )
     table = Path(settings.path.removeprefix("file:"))
-    today = before or dt.datetime.now(dt.UTC).date()
+    with _alone(f"{table}_compact_lock"):
+        return _compact(spark, settings, table, before or dt.datetime.now(dt.UTC).date())
+
+
+@contextlib.contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Holds a lock that the system frees with its process."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with Path(path).open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"{path}: another compaction of this table runs; try again when it has ended"
+            raise StoreLockedError(text, path) from None
+        yield
+
+
+def _compact(spark: SparkSession, settings: PipelineConfig, table: Path, before: dt.date) -> int:
     last = Books(settings.books).last()
     newest = 0 if last is None else last.number
     joined = 0
     for folder in _leaves(table):
         _finish(folder)
         days = [part.removeprefix("date=") for part in folder.parts if part.startswith("date=")]
-        if days and not days[0] < today.isoformat():
+        if days and not days[0] < before.isoformat():
             continue
         # The newest batch may come again.
         batches = [one for one in sorted(folder.glob("batch=*")) if _number(one) < newest]
@@ -95,18 +118,38 @@ def _join(spark: SparkSession, folder: Path, batches: list[Path], file_bytes: in
     staged = folder / _STAGED
     shutil.rmtree(staged, ignore_errors=True)
     size = sum(file.stat().st_size for one in batches for file in one.glob("*.parquet"))
-    rows = spark.read.parquet(*map(str, batches))
+    try:
+        # Columns may have come with ``--migrate``.
+        rows = spark.read.option("mergeSchema", "true").parquet(*map(str, batches))
+    except Exception as error:  # py4j's, without a class of its own
+        if "CANNOT_MERGE" not in str(error):
+            raise
+        text = "a column has different types in batches that were to be joined; nothing was removed"
+        raise StoreError(f"{folder}: {text}") from None
     files = max(1, -(-size // file_bytes))
     ordered = rows.repartitionByRange(files, "physical_offset").sortWithinPartitions(
         "physical_offset"
     )
     ordered.write.parquet(str(staged))
+    held, made = _content(batches), _content([staged])
+    if held != made:
+        raise StoreError(
+            f"{folder}: the joined files have {made[0]} rows and {len(made[1])} columns, their "
+            f"batches {held[0]} and {len(held[1])}; nothing was removed"
+        )
     (staged / _LIST).write_text(json.dumps([one.name for one in batches]), encoding="utf-8")
     for path in (*staged.iterdir(), staged):
         sync(path)
     staged.rename(folder / _READY)
     sync(folder)
     _finish(folder)
+
+
+def _content(batches: list[Path]) -> tuple[int, set[str]]:
+    """How many rows some folders have, and the names of their columns."""
+    files = [pq.read_metadata(file) for one in batches for file in one.glob("*.parquet")]
+    columns = {name for file in files for name in file.schema.to_arrow_schema().names}
+    return sum(file.num_rows for file in files), columns
 
 
 def _finish(folder: Path) -> None:
@@ -118,5 +161,10 @@ def _finish(folder: Path) -> None:
     for name in names:
         shutil.rmtree(folder / name, ignore_errors=True)
     first = names[0].removeprefix("batch=").split("-")[0]
-    ready.rename(folder / f"batch={first}-{_number(folder / names[-1]):08}")
+    joined = folder / f"batch={first}-{_number(folder / names[-1]):08}"
+    if joined.exists():
+        # Of two compactions at once; each has the same rows.
+        shutil.rmtree(ready)
+    else:
+        ready.rename(joined)
     sync(folder)

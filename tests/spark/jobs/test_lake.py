@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import fcntl
 import json
 import os
 import shutil
@@ -166,7 +167,9 @@ def test_compaction_joins_days_that_are_over(spark: SparkSession, tmp_path: Path
             folder = table / f"date={day}" / "topic=T" / "broker=a" / f"batch={number:08}"
             folder.mkdir(parents=True)
             rows = {"physical_offset": [number * 10, number * 10 + 1], "body": [b"x", b"y"]}
-            pq.write_table(pa.table(rows), folder / "part-0.parquet")
+            # A column that ``--migrate`` brought.
+            keys = {"keys": ["k", "k"]} if number > 1 else {}
+            pq.write_table(pa.table(rows | keys), folder / "part-0.parquet")
             wanted += rows["physical_offset"]
     config = {"source": {"paths": ["x"]}, "sink": {"path": str(table)}}
     last = Entry("p", 4, "q", 4, {"a": 0}, {"a": 1})
@@ -187,6 +190,8 @@ def test_compaction_joins_days_that_are_over(spark: SparkSession, tmp_path: Path
         "batch=00000004",
     ]
     assert found() == sorted(wanted)
+    joined = pq.read_table(leaf / "batch=00000000-00000003", partitioning=None)
+    assert joined["keys"].to_pylist() == [None] * 4 + ["k"] * 4
     assert compact(spark, config, before=dt.date(2023, 11, 15)) == 0
     # Killed while it removes what it has joined.
     (leaf / "batch=00000000-00000003").rename(leaf / "_compacted")
@@ -194,6 +199,12 @@ def test_compaction_joins_days_that_are_over(spark: SparkSession, tmp_path: Path
         shutil.copytree(kept / f"batch={number:08}", leaf / f"batch={number:08}")
     compact(spark, config, before=dt.date(2023, 11, 15))
     assert found() == sorted(wanted)
+    # Another type of a column.
+    shutil.copytree(kept / "batch=00000001", leaf / "batch=00000002")
+    pq.write_table(pa.table({"body": [1, 2]}), leaf / "batch=00000002" / "part-0.parquet")
+    with pytest.raises(mqstore.StoreError, match="different types"):
+        compact(spark, config, before=dt.date(2023, 11, 15))
+    assert (leaf / "batch=00000000-00000003").exists()
     for sink in ({"path": "s3://lake/t"}, {"path": str(table), "format": "delta"}):
         with pytest.raises(mqstore.UnsupportedError, match="Delta has OPTIMIZE"):
             compact(spark, {"source": {"paths": ["x"]}, "sink": sink})
@@ -205,6 +216,17 @@ def test_a_compaction_that_was_killed_before_its_last_rename_is_finished(tmp_pat
     (day / "_compacted" / "_replaces.json").write_text('["batch=00000000", "batch=00000001"]')
     none: Any = None
     sink = {"path": str(tmp_path / "lake")}
+    assert compact(none, {"source": {"paths": ["x"]}, "sink": sink}) == 0
+    assert [path.name for path in day.iterdir()] == ["batch=00000000-00000001"]
+    # Of two at once, before there was a lock.
+    (day / "_compacted").mkdir()
+    (day / "_compacted" / "_replaces.json").write_text('["batch=00000000", "batch=00000001"]')
+    (day / "batch=00000000-00000001" / "part-0").write_text("")
+    (day / "_compacted" / "part-1").write_text("")
+    with (tmp_path / "lake_compact_lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(mqstore.StoreLockedError, match="another compaction"):
+            compact(none, {"source": {"paths": ["x"]}, "sink": sink})
     assert compact(none, {"source": {"paths": ["x"]}, "sink": sink}) == 0
     assert [path.name for path in day.iterdir()] == ["batch=00000000-00000001"]
     shutil.rmtree(tmp_path / "lake")
