@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.options import ReadOptions
-    from mqstore.spark.progress import Marks
+    from mqstore.spark.progress import Marks, QueueStarts
 
 Purpose = dict[str, Any]
 """``version``, ``layout`` of a pipeline, and each option that is not at its default."""
@@ -60,6 +60,8 @@ class Entry:
             kept.
         of: Purpose of the pipeline, likewise.
         earlier: The purpose that ``migrate`` changed.
+        queues: Where queues of the first batch begin; ``None`` in books that were made before.
+        written: How many entries were written before it, of which the books keep the newest two.
     """
 
     pipeline: str
@@ -71,6 +73,8 @@ class Entry:
     marks: Marks | None = None
     of: Purpose | None = None
     earlier: Purpose | None = None
+    queues: QueueStarts | None = None
+    written: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +102,18 @@ class Books:
         else:
             lines = read_lines(spark, self.folder)
         try:
-            entries = [Entry(**json.loads(line)) for line in lines]
-        except (ValueError, TypeError) as error:
+            rows = [json.loads(line) for line in lines]
+            # Books were sorted by the batch's number before.
+            entries = [Entry(**{"written": row["number"], **row}) for row in rows]
+        except (ValueError, LookupError, TypeError) as error:
             raise ConfigError(f"{self.folder}: not of a pipeline: {error}", "books") from None
-        return max(entries, key=lambda entry: entry.number, default=None)
+        return max(entries, key=lambda entry: entry.written, default=None)
 
-    def write(self, spark: SparkSession, entry: Entry) -> None:
-        """Writes an entry; the one before it stays until the next one."""
+    def write(self, spark: SparkSession, entry: Entry, last: Entry | None) -> None:
+        """Writes an entry; the last one stays: Spark empties the folder before it writes."""
+        entry = dataclasses.replace(entry, written=0 if last is None else last.written + 1)
         line = json.dumps(dataclasses.asdict(entry))
-        write_line(spark, f"{self.folder}/slot={entry.number % 2}", line)
+        write_line(spark, f"{self.folder}/slot={entry.written % 2}", line)
 
 
 def read_lines(spark: SparkSession, folder: str) -> list[str]:
@@ -249,7 +256,7 @@ def migrated(last: Entry, purpose: Purpose, settings: PipelineConfig, spark: Spa
             "written. Run the pipeline once without the change, then with it and --migrate",
             "migrate",
         )
-    earlier = last.earlier if last.start == last.end else last.of
+    earlier = (last.earlier if last.start == last.end else None) or last.of
     return dataclasses.replace(last, start=last.end, of=purpose, earlier=earlier)
 
 

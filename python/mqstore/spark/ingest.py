@@ -377,12 +377,12 @@ def _start(
     books, purpose = sinks.books, sinks.purpose
     last = books.last(spark)
     if last is not None and migrate:
-        last = migrated(last, purpose, settings, spark)
-        books.write(spark, last)
+        books.write(spark, migrated(last, purpose, settings, spark), last)
+        last = books.last(spark)
     kept: dict[str, Any] = {"layout": purpose["layout"]}
     if last is not None:
         check_books(last, purpose, settings)
-        kept["earlier"] = last.earlier
+        kept |= {"earlier": last.earlier, "queues": last.queues}
         resume = {"start": last.start, "end": last.end, "marks": last.marks}
         texts["resume"] = json.dumps(resume)
     elif query_id(spark, settings.checkpoint) is None and _has_rows(spark, settings):

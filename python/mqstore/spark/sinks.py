@@ -14,7 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.storagelevel import StorageLevel
 
 from mqstore.errors import ConfigError, wrong_setting
-from mqstore.spark.books import Books, Entry, query_id
+from mqstore.spark.books import Books, Entry, query_id, read_lines
+from mqstore.spark.stream import FROM, ID, QUEUES, places
 from mqstore.spark.worker_check import Shipped
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mqstore.spark.books import Purpose
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.progress import Progress
+    from mqstore.spark.stream import Mark
 
 _DAY = "date_from_unix_date(cast(floor(unix_micros({}) / 86400000000) AS int))"
 """The day in one zone, whichever the session has: a batch must come out the same everywhere."""
@@ -91,14 +93,11 @@ class Sinks(Shipped):
         spark = batch.sparkSession
         batch = batch.withColumn("date", F.expr(self._day())).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            rows, idle = self._count(batch, self._batch_end(number))
-            if not rows and number == 0:
-                last = self.books.last(spark)
-                # A lost checkpoint begins again behind ``migrate``, with a batch without rows.
-                if last is not None and last.start == last.end:
-                    self._enter(spark, number, rows)
-            if rows:
-                entry = self._enter(spark, number, rows)
+            planned = self._planned(spark, number)
+            rows, idle = self._count(batch, places(planned))
+            # Also for a run's first batch without rows: a lost checkpoint begins again with one.
+            entry = self._enter(spark, number, rows, planned) if rows or not self._query else None
+            if rows and entry:
                 damaged = batch.where("error IS NOT NULL").select(
                     "broker", "physical_offset", "store_size", "error"
                 )
@@ -126,14 +125,18 @@ class Sinks(Shipped):
         time = "store_timestamp"
         return _DAY.format(time if zone == "UTC" else f"from_utc_timestamp({time}, '{zone}')")
 
-    def _batch_end(self, number: int) -> Mapping[str, int]:
-        """Where a batch ends, by broker, if the checkpoint lies in a folder of this machine."""
+    def _planned(self, spark: SparkSession, number: int) -> Mark:
+        """The end of a batch as the checkpoint has it; empty where it is of another form."""
+        log = f"{self.settings.checkpoint}/offsets/{number}"
         try:
-            log = Path(self.settings.checkpoint.removeprefix("file:"), "offsets", str(number))
-            end = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
-        except (OSError, ValueError, IndexError):
+            lines = Path(log.removeprefix("file:")).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            lines = read_lines(spark, log)
+        try:
+            mark = json.loads(lines[-1])
+        except (ValueError, IndexError):
             return {}
-        return end if isinstance(end, dict) else {}
+        return mark if isinstance(mark, dict) else {}
 
     def _count(self, batch: DataFrame, batch_end: Mapping[str, int]) -> tuple[_Rows, _Rows]:
         """A row for each broker of a batch, and for each other one; with its lag as of now.
@@ -162,7 +165,9 @@ class Sinks(Shipped):
         ]
         return rows, idle
 
-    def _enter(self, spark: SparkSession, batch: int, rows: Sequence[tuple[Any, ...]]) -> Entry:
+    def _enter(
+        self, spark: SparkSession, batch: int, rows: Sequence[tuple[Any, ...]], planned: Mark
+    ) -> Entry | None:
         """Writes a batch into the books before its rows are written.
 
         Raises:
@@ -172,7 +177,8 @@ class Sinks(Shipped):
         if not query:
             found = f"none in {self.settings.checkpoint}/metadata"
             raise wrong_setting("checkpoint", "the id of the query", found)
-        places = {row[0]: (row[4], row[5]) for row in rows}
+        rows_end = {row[0]: row[5] for row in rows}
+        end = rows_end | places(planned)
         last = self.books.last(spark)
         if last is not None and last.query != query:
             # `pipeline` has made this query's first batch the tables' last one.
@@ -182,19 +188,30 @@ class Sinks(Shipped):
         elif last is not None and batch < last.batch:
             raise self._is_foreign(f"goes on at batch {batch}", last)
         elif last is not None and batch == last.batch:
+            # Books had the end of the rows before they had queues.
+            again = rows_end if last.queues is None else end
+            if any(last.end.get(broker) != at for broker, at in again.items()):
+                raise self._is_foreign(f"has another batch {batch}", last)
+            return last
+        elif not rows and (last or not planned):
             return last
         else:
-            before = {} if last is None else last.end
-            start = {broker: begin for broker, (begin, _) in places.items()} | before
-            end = start | {broker: end for broker, (_, end) in places.items()}
+            # A log that was replaced may begin before the end of the one that was read.
+            first = {row[0]: row[4] for row in rows}
+            begins = (places(planned.get(FROM, {})), first, {} if last is None else last.end)
+            start = {
+                broker: min([at, *(one[broker] for one in begins if broker in one)])
+                for broker, at in end.items()
+            }
             number = batch if last is None else last.number + batch - last.batch
             name = uuid.uuid4().hex if last is None else last.pipeline
-            # Only for brokers that were read: another one's log may have been replaced meanwhile.
-            read = self.source.marks({broker: end for broker, (_, end) in places.items()})
-            marks = {**((last and last.marks) or {}), **read}
+            marks = planned.get(ID) or self.source.marks(end)
             earlier = None if last is None else last.earlier
-            entry = Entry(name, number, query, batch, start, end, marks, self.purpose, earlier)
-        self.books.write(spark, entry)
+            queues = planned.get(QUEUES, {})
+            entry = Entry(
+                name, number, query, batch, start, end, marks, self.purpose, earlier, queues
+            )
+        self.books.write(spark, entry, last)
         return entry
 
     def _is_foreign(self, what: str, last: Entry) -> ConfigError:

@@ -130,7 +130,8 @@ class StreamReader(StreamParts, SupportsTriggerAvailableNow, DataSourceStreamRea
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint begins."""
         self.initial = self.progress.first()
-        self.queues = self.progress.queue_starts()
+        if not self._take_queues({QUEUES: (self.progress.options.kept or {}).get("queues")}):
+            self.queues = self.progress.queue_starts()
         return self.initial
 
     def partitions(self, start: object, end: object) -> Sequence[InputPartition]:
@@ -210,9 +211,10 @@ class StreamReader(StreamParts, SupportsTriggerAvailableNow, DataSourceStreamRea
         if kept != (self.progress.options.kept or {}).get("earlier"):
             check_purpose(kept, self.purpose, "the checkpoint")
 
-    def _take_queues(self, mark: object) -> None:
+    def _take_queues(self, mark: object) -> bool:
         if (found := _beside(mark, QUEUES)) is not None:
             self.queues = checked_mark(found, dict[str, list[tuple[str, int, Count]]], "queues")
+        return found is not None
 
     def _repeated(self) -> Mark | None:
         """The end of the batch that ``resume`` repeats, while that is the next one."""

@@ -19,10 +19,12 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY, message
+from mqstore.spark import books
 from mqstore.spark.books import Books, Entry, query_id
 from mqstore.spark.compacting import compact
 from mqstore.spark.failures import PySparkException, sentence
 from mqstore.spark.ingest import pipeline, preview
+from mqstore.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +53,7 @@ class Lake:
     def __init__(self, spark: SparkSession, root: Path, **sink: object) -> None:
         self.spark = spark
         self.root = root
-        self.config = {
+        self.config: dict[str, dict[str, Any]] = {
             "source": {"paths": [str(root / "x-*")], "until": "end"},
             "sink": {"path": str(root / "lake" / "messages"), **sink},
             "trigger": {"available_now": True},
@@ -117,6 +119,92 @@ def test_a_lost_checkpoint_doubles_nothing(spark: SparkSession, tmp_path: Path) 
     shutil.rmtree(tmp_path / "lake" / "messages_books")
     with pytest.raises(mqstore.ConfigError, match="each message would come again"):
         lake.run()
+
+
+@pytest.mark.parametrize("start", ["latest", {"T0": "latest"}])
+def test_a_lost_checkpoint_keeps_where_queues_and_idle_brokers_began(
+    spark: SparkSession, tmp_path: Path, start: object
+) -> None:
+    if isinstance(start, dict) and not HAS_LIMITS:
+        pytest.skip("[spark] 4.2 and newer have it")
+    lake = Lake(spark, tmp_path)
+    lake.config["source"]["startingOffsets"] = start
+    checkpoint = tmp_path / "lake" / "messages" / "_checkpoint"
+    fill(tmp_path / "x-a", range(4))
+    fill(tmp_path / "x-b", range(100, 104))
+    first = [] if start == "latest" else [1, 3, 101, 103]
+    lake.run()
+    # With ``latest`` the first batch has no rows, and its start counts all the same.
+    fill(tmp_path / "x-a", range(4, 8))
+    shutil.rmtree(checkpoint)
+    lake.run()
+    lake.run()
+    assert lake.bodies() == Counter([*first, *range(4, 8)])
+    fill(tmp_path / "x-a", range(8, 12))
+    fill(tmp_path / "x-b", range(104, 106))
+    shutil.rmtree(checkpoint)
+    lake.run()
+    lake.run()
+    assert lake.bodies() == Counter([*first, *range(4, 12), 104, 105])
+
+
+def test_a_kill_while_the_books_are_written_loses_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(spark, tmp_path)
+    for numbers in (range(5), range(5, 10)):
+        fill(tmp_path / "x-a", numbers)
+        lake.run()
+    older = tmp_path / "lake" / "messages" / "_checkpoint"
+    shutil.rmtree(older)
+
+    def die(_: SparkSession, folder: str, __: str) -> None:
+        # Spark's overwrite begins so.
+        shutil.rmtree(folder)
+        raise RuntimeError("the driver ends here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(books, "write_line", die)
+        with pytest.raises(PySparkException):
+            lake.run()
+    lake.run()
+    assert lake.bodies() == Counter(range(10))
+
+
+def test_a_checkpoint_of_one_batch_ago_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path)
+    checkpoint = tmp_path / "lake" / "messages" / "_checkpoint"
+    fill(tmp_path / "x-a", range(5))
+    lake.run()
+    shutil.copytree(checkpoint, tmp_path / "older")
+    fill(tmp_path / "x-a", range(5, 10))
+    lake.run()
+    fill(tmp_path / "x-a", range(10, 15))
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "older", checkpoint)
+    with pytest.raises(PySparkException) as caught:
+        lake.run()
+    assert "has another batch 1; the tables have batch 1" in sentence(caught.value)
+    assert lake.bodies() == Counter(range(10))
+    shutil.rmtree(checkpoint)
+    lake.run()
+    lake.run()
+    assert lake.bodies() == Counter(range(15))
+
+
+def test_rows_of_a_log_that_was_replaced_come_again_without_the_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path)
+    lake.config["source"]["failOnDataLoss"] = False
+    fill(tmp_path / "x-a", range(10))
+    lake.run()
+    shutil.rmtree(tmp_path / "x-a")
+    fill(tmp_path / "x-a", range(100, 112))
+    lake.run()
+    shutil.rmtree(tmp_path / "lake" / "messages" / "_checkpoint")
+    lake.run()
+    assert lake.bodies() == Counter([*range(10), *range(100, 112)])
 
 
 def test_each_batch_tells_bytes_damage_and_the_backlog_of_every_store(
