@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 import mqstore
 import mqstore.spark
 from helpers.stores import TIME, TINY, message
-from mqstore.spark import writer
+from mqstore.spark import staging, writer
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.source import MqStoreDataSource
 from mqstore.spark.writer import make_writer
@@ -159,6 +159,38 @@ def test_a_commit_that_fails_takes_everything_back(tmp_path: Path, conf: str, as
         job.commit([good, bad])
     job.abort([good, bad])
     assert digests(out) == before
+
+
+@pytest.mark.parametrize(("kill_at", "wanted"), [(0, "old"), (1, "old"), (2, "old"), (3, "new")])
+def test_a_driver_that_is_killed_while_it_replaces_stores_is_cured(
+    tmp_path: Path,
+    conf: str,
+    as_task: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    kill_at: int,
+    wanted: str,
+) -> None:
+    out = tmp_path / "out"
+    first = new_writer(out, conf)
+    first.commit([as_task(first, n, n, batches(range(5))) for n in range(2)])
+    job = new_writer(out, conf, overwrite=True)
+    tasks = [as_task(job, n, n, batches(range(5, 9))) for n in range(2)]
+    move, moved = staging._move, [0]
+
+    def die(source: Path, target: Path, done: Any) -> None:
+        if moved[0] == kill_at:
+            raise KeyboardInterrupt
+        moved[0] += 1
+        move(source, target, done)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staging, "_move", die)
+        with pytest.raises(KeyboardInterrupt):
+            job.commit(tasks)
+    assert new_writer(out, conf) is not None
+    rows = range(5) if wanted == "old" else range(5, 9)
+    assert [bodies(store) for store in sorted(out.glob("part-*"))] == [sent(rows)] * 2
+    assert not list(out.glob("_mqstore-*"))
 
 
 def test_overwrite_replaces_stores_and_nothing_else(

@@ -2,13 +2,17 @@
 
 Each attempt of a task writes into a directory of its own below ``<out>/_mqstore-<job>``; the driver
 renames the ones that count, and removes the rest. Nothing below that name is found by a glob of
-stores, so that what a killed driver leaves there is only space, never a half store.
+stores, so that what a killed driver leaves there is only space, never a half store. Only a driver
+that is killed while it replaces stores leaves the old ones there; the next write cures that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
 import logging
+import os
 import shutil
 import uuid
 from dataclasses import dataclass, field
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
+_LIST, _OLD = "_publishing.json", "replaced"
 _log = logging.getLogger("mqstore.spark")
 
 
@@ -77,12 +82,14 @@ class Staging:
                 renamed back.
         """
         done: list[tuple[Path, Path]] = []
+        staged, replace, out = list(staged), list(replace), Path(self.out)
         try:
-            for number, old in enumerate(replace):
-                _move(old, self.root / f"replaced-{number}", done)
-            for name, path in staged:
-                _move(Path(path), Path(self.out) / name, done)
-            sync(Path(self.out))
+            with self._listed(staged) if replace else contextlib.nullcontext():
+                for old in replace:
+                    _move(old, self.root / _OLD / old.relative_to(out), done)
+                for name, path in staged:
+                    _move(Path(path), out / name, done)
+            sync(out)
         except OSError as error:
             for source, target in reversed(done):
                 target.rename(source)
@@ -94,9 +101,38 @@ class Staging:
             ) from error
         self.discard()
 
+    @contextlib.contextmanager
+    def _listed(self, staged: list[tuple[str, str]]) -> Iterator[None]:
+        """Keeps for ``cure`` what is published, locked for as long as this process does it."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / _LIST).open("w", encoding="utf-8") as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            json.dump(staged, file)
+            file.flush()
+            os.fsync(file.fileno())
+            yield
+
     def discard(self) -> None:
         """Removes everything that was staged."""
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def cure(out: Path) -> None:
+    """Ends what a driver left that was killed while it replaced stores, all or none of them."""
+    for names in out.glob(f"_mqstore-*/{_LIST}"):
+        with contextlib.suppress(OSError, ValueError), names.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            moves = [(Path(path), out / name) for name, path in json.load(file)]
+            if all(path.exists() for path, _ in moves):
+                # No new store has its name.
+                old = names.parent / _OLD
+                moves = [(one, out / one.name) for one in old.glob("*") if is_store(one)]
+            for path, target in moves:
+                if path.exists():
+                    _move(path, target, [])
+            sync(out)
+            shutil.rmtree(names.parent)
 
 
 def _move(source: Path, target: Path, done: list[tuple[Path, Path]]) -> None:
@@ -198,6 +234,7 @@ def check_out(out: str) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreIOError(f"{out}: mkdir: {error.strerror}", error.errno, out, "mkdir") from error
+    cure(path)
     return path
 
 
