@@ -8,13 +8,16 @@ again brings each message to each sink once.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import permutations
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
@@ -33,7 +36,6 @@ from mqstore.spark.target import TargetLock, check_target
 from mqstore.spark.values import read_names, read_size, read_zone, session_zone, unknown_name
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
@@ -172,7 +174,8 @@ _SINK = (
     *("path", "table", "checkpoint", "books", "quarantine", "metrics", "format"),
     *("partition_by", "date_zone", "file_bytes"),
 )
-_INTERVAL = re.compile(r"(\d+\s*(milli|micro)?(second|minute|hour|day)s?\s*)+", re.IGNORECASE)
+_ONE = r"(\d{1,7}\s+(second|minute|hour|day)s?|\d{1,12}\s+(milli|micro)seconds?)"
+_INTERVAL = re.compile(rf"{_ONE}(\s+{_ONE})*", re.IGNORECASE)
 _PARTS = ("broker", "topic", "queue_id", "tags", "flag", "sys_flag")
 _TRIGGER = ("available_now", "interval")
 _NEEDED = {"broker", "topic", "physical_offset", "store_size", "store_timestamp", "error"}
@@ -197,18 +200,44 @@ def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
     zone = str(sink.get("date_zone", "UTC"))
     if zone != "session":
         _parsed("date_zone", read_zone, zone)
-    return {
-        "path": path,
-        "is_table": "table" in sink,
-        "checkpoint": checkpoint,
+    places = {
         "books": str(sink.get("books", f"{checkpoint if 'table' in sink else path}_books")),
         "quarantine": str(sink.get("quarantine", f"{path}_quarantine")),
         "metrics": str(sink.get("metrics", f"{path}_metrics")),
+        "table" if "table" in sink else "path": path,
+        "checkpoint": checkpoint,
+    }
+    _check_apart(places)
+    return {
+        **{name: text for name, text in places.items() if name != "table"},
+        "path": path,
+        "is_table": "table" in sink,
         "format": kind,
-        "partition_by": read_names(by) if isinstance(by, str) else tuple(map(str, _list(by))),
+        "partition_by": _parsed("partition_by", read_names, by)
+        if isinstance(by, str)
+        else tuple(map(str, _list(by))),
         "date_zone": zone,
         "file_bytes": _parsed("file_bytes", read_size, str(sink.get("file_bytes", "256m"))),
     }
+
+
+def _check_apart(places: Mapping[str, str]) -> None:
+    """Refuses places of which one lies in another: a batch would replace the other's files."""
+    names = {"quarantine", "metrics", "table"} if "table" in places else set()
+    real = {
+        # A name in the catalog is no folder.
+        name: PurePath(text if name in names else os.path.realpath(text.removeprefix("file:")))
+        for name, text in places.items()
+    }
+    for name in (name for name, text in places.items() if not text):
+        raise wrong_setting(f"[sink] {name}", "a folder or a table", "''")
+    for one, other in permutations(places, 2):
+        if real[one].is_relative_to(real[other]):
+            below = real[one].relative_to(real[other]).parts
+            # Spark passes over such names in a table.
+            if not (other == "path" and below and below[0][0] in "._"):
+                wanted = f"a place apart from {other}, {places[other]}"
+                raise wrong_setting(f"[sink] {one}", wanted, places[one])
 
 
 def _parsed(name: str, read: Callable[[str], Any], text: str) -> Any:  # noqa: ANN401
@@ -385,11 +414,12 @@ def _start(
         kept |= {"earlier": last.earlier, "queues": last.queues}
         resume = {"start": last.start, "end": last.end, "marks": last.marks}
         texts["resume"] = json.dumps(resume)
-    elif query_id(spark, settings.checkpoint) is None and _has_rows(spark, settings):
+    elif query_id(spark, settings.checkpoint) is None and (full := _with_rows(spark, settings)):
         raise ConfigError(
-            f"[sink] {settings.path} has rows, and neither the checkpoint {settings.checkpoint} "
-            f"nor the books {settings.books} are there: each message would come again; nothing "
-            "was written. Bring one of them back, or name a new table",
+            f"[sink] {full} has rows, and neither the checkpoint {settings.checkpoint} "
+            f"nor the books {settings.books} are there: each message would come again, or "
+            "replace another pipeline's rows; nothing was written. Bring one of them back, or name "
+            "a new table",
             "path",
         )
     texts["kept"] = json.dumps(kept)
@@ -408,15 +438,18 @@ def _start(
     return writer.start()
 
 
-def _has_rows(spark: SparkSession, settings: PipelineConfig) -> bool:
-    try:
-        if settings.is_table:
-            rows = spark.table(settings.path)
-        else:
-            rows = spark.read.format(settings.format).load(settings.path)
-        return bool(rows.limit(1).count())
-    except AnalysisException:
-        return False
+def _with_rows(spark: SparkSession, settings: PipelineConfig) -> str | None:
+    """A table that has rows; of other formats than Parquet the others may be shared."""
+    others = ("quarantine", "metrics") if settings.format == "parquet" else ()
+    for name in (settings.place(table).name for table in ("messages", *others)):
+        with contextlib.suppress(AnalysisException):
+            if settings.is_table:
+                rows = spark.table(name)
+            else:
+                rows = spark.read.format(settings.format).load(name)
+            if rows.limit(1).count():
+                return name
+    return None
 
 
 def _begins(settings: PipelineConfig, source: Progress) -> tuple[str, Offset | None]:

@@ -179,6 +179,16 @@ def source_schema() -> Any:
         ("sink", {"file_bytes": "0"}, r"\[sink\] file_bytes: expected 1 byte or more, got '0'"),
         ("sink", {"date_zone": "Mars"}, r"\[sink\] date_zone: 'Mars' is no time zone"),
         ("trigger", {"interval": "soon"}, r"\[trigger\] interval: expected a duration"),
+        ("trigger", {"interval": "5 milliminutes"}, r"\[trigger\] interval: expected a duration"),
+        ("trigger", {"interval": f"{10**19} days"}, r"\[trigger\] interval: expected a duration"),
+        ("trigger", {"interval": "30seconds"}, r"\[trigger\] interval: expected a duration"),
+        ("sink", {"partition_by": ""}, r"\[sink\] partition_by: "),
+        ("sink", {"path": ""}, r"\[sink\] path: expected a folder or a table, got ''"),
+        ("sink", {"metrics": "{lake}"}, r"\[sink\] metrics: expected a place apart from path, "),
+        ("sink", {"books": "{lake}"}, r"\[sink\] books: expected a place apart from path, "),
+        ("sink", {"checkpoint": "{lake}/"}, "expected a place apart from"),
+        ("sink", {"metrics": "{lake}/metrics"}, r"\[sink\] metrics: .* apart from path, "),
+        ("sink", {"metrics": "m", "quarantine": "m"}, "expected a place apart from"),
         (
             "trigger",
             {"interval": "1 minute", "available_now": True},
@@ -196,7 +206,11 @@ def test_a_mistake_is_one_sentence_and_the_dry_run_finds_it(
         "sink": {"path": str(tmp_path / "lake")},
         "trigger": {},
     }
-    config[section] |= values
+    lake = str(tmp_path / "lake")
+    config[section] |= {
+        name: value.replace("{lake}", lake) if isinstance(value, str) else value
+        for name, value in values.items()
+    }
     with pytest.raises(ConfigError, match=says) as caught:
         preview(config)
     assert "\n" not in str(caught.value)
@@ -315,6 +329,16 @@ def test_a_pipeline_refuses_another_layout_and_migrates_what_is_safe(
     fill(tmp_path / "x-a", range(30, 32))
     lake.run()
     assert lake.bodies() == [*range(0, 10, 2), *range(10, 25), 26, 28, 30]
+
+
+def test_a_table_of_another_pipeline_is_not_written(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        fill(tmp_path / name / f"x-{name}", range(4))
+    first, second = (Lake(spark, tmp_path / name) for name in ("a", "b"))
+    first.run()
+    with pytest.raises(ConfigError, match="lake_metrics has rows, and neither"):
+        second.run(sink={"metrics": str(tmp_path / "a" / "lake_metrics")})
+    assert not (tmp_path / "b" / "lake").exists()
 
 
 def test_a_batch_that_is_not_done_is_not_migrated(spark: SparkSession, tmp_path: Path) -> None:
