@@ -192,6 +192,26 @@ def test_a_checkpoint_of_one_batch_ago_is_refused(spark: SparkSession, tmp_path:
     assert lake.bodies() == Counter(range(15))
 
 
+def test_books_of_an_earlier_version_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path)
+    fill(tmp_path / "x-a", range(5))
+    lake.run()
+    fill(tmp_path / "x-a", range(5, 10))
+    with pytest.raises(PySparkException):
+        lake.run(fail_after="messages")
+    for page in (tmp_path / "lake" / "messages_books").glob("slot=*/part-*"):
+        entry = json.loads(page.read_text(encoding="utf-8"))
+        del entry["queues"], entry["written"]
+        page.write_text(json.dumps(entry) + "\n", encoding="utf-8")
+        page.with_name(f".{page.name}.crc").unlink()
+    lake.run()
+    fill(tmp_path / "x-a", range(10, 15))
+    shutil.rmtree(tmp_path / "lake" / "messages" / "_checkpoint")
+    lake.run()
+    lake.run()
+    assert lake.bodies() == Counter(range(15))
+
+
 def test_rows_of_a_log_that_was_replaced_come_again_without_the_checkpoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
