@@ -1,4 +1,4 @@
-"""Reads by tags: the same rows by every access path, whatever the queues lack."""
+"""Reads by tags or topics: the same rows by every access path, whatever the queues lack."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_rare_tags_are_found_by_the_codes_in_the_queues(tmp_path) -> None:
     options = ReadOptions.parse(as_texts(path, {"tags": "rare"}))
     parts = plan(options)
     assert parts
-    assert all(part.by_tags for part in parts)
+    assert all(part.with_gaps for part in parts)
     assert numbers(rows_of(parts, options)) == RARE
     # Only they are read: damage of another message goes unseen.
     with mqstore.open(path) as store:
@@ -136,3 +136,86 @@ def test_a_lost_queue_loses_no_row_that_tags_ask_for(tmp_path, what) -> None:
         for split in ("2k", "128m"):
             options = {"tags": "rare", "accessPath": way, "splitBytes": split}
             assert numbers(read(options, path)) == RARE, (way, split)
+
+
+def copy_of_a_store_in_use(path: Path, *, with_config: bool) -> Path:
+    """A copy in the order of docs/spark.md, with messages written between its steps."""
+    live = path / "live" / "store"
+
+    def put(first: int, topic: str, queue_id: int, count: int = 10, size: int = 10) -> None:
+        with mqstore.open(live, "a", config=CONFIG | {"mapped_file_size_commit_log": 1 << 20}) as s:
+            s.append_many(
+                mqstore.Message(topic, b"x" * size, queue_id=queue_id, unique_key=f"u{n}")
+                for n in range(first, first + count)
+            )
+
+    def copy(*names: str) -> None:
+        for name in names:
+            shutil.copytree(live / name, path / "copy" / "store" / name)
+
+    put(0, "t0", 0)
+    put(100, "t1", 0, 100, 9000)
+    copy(*["config"] * with_config, "consumequeue/t0")
+    put(10, "t0", 0)
+    put(20, "t0", 1)
+    put(30, "t2", 0)
+    put(200, "t1", 0, 100, 9000)
+    copy("consumequeue/t1")
+    put(40, "t0", 0)
+    put(300, "t1", 0, 10, 9000)
+    copy("commitlog")
+    return path / "copy" / "store"
+
+
+@pytest.mark.parametrize("with_config", [False, True])
+def test_a_copy_of_a_store_in_use_has_every_row_of_a_topic(tmp_path, with_config) -> None:
+    path = copy_of_a_store_in_use(tmp_path, with_config=with_config)
+    first, second, late = range(10), range(10, 20), range(40, 50)
+    for given, wanted in (
+        ({"topics": "t0"}, [*first, *second, *range(20, 30), *late]),
+        ({"topicPattern": "t[02]"}, [*range(50)]),
+        ({"queues": {"t0": [0]}}, [*first, *second, *late]),
+        ({"topics": "t2"}, [*range(30, 40)]),
+        ({"queues": {"t0": [0]}, "startingOffsets": {"t0": {"0": 5}}}, [*range(5, 20), *late]),
+        ({"topics": "t1"}, [*range(100, 310)]),
+    ):
+        for way in ("auto", "consumequeue", "scan"):
+            for split in ("20k", "128m"):
+                options = {**given, "accessPath": way, "splitBytes": split}
+                assert numbers(read(options, path)) == wanted, options
+
+
+@pytest.mark.parametrize("lost", ["t1/1", "t1"])
+def test_a_lost_queue_loses_no_row_of_a_topic(tmp_path, lost) -> None:
+    path = rare_tags(tmp_path / "store")
+    shutil.rmtree(path / "consumequeue" / lost)
+    wanted = [n for n in range(300) if n % 3 == 1]
+    for given in ({"topics": "t1"}, {"topicPattern": "t1"}, {"queues": {"t1": [0, 1]}}):
+        for way in ("auto", "consumequeue"):
+            assert numbers(read({**given, "accessPath": way}, path)) == wanted, (given, way)
+    assert numbers(read({"accessPath": "consumequeue"}, path)) == [*range(300)]
+
+
+def test_only_behind_its_last_entry_a_queue_of_an_unsealed_store_is_in_doubt(tmp_path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config=CONFIG) as store:
+        store.append_many(
+            mqstore.Message("rare" if n % 50 == 0 else "t", b"x" * 6000, unique_key=f"u{n}")
+            for n in range(480)
+        )
+        (last,) = store.read("rare", 0, 9, max_messages=1).messages
+    rare = [*range(0, 480, 50)]
+    end = last.physical_offset + last.store_size
+
+    def doubtful(**given: object) -> int | None:
+        options = ReadOptions.parse(as_texts(path, given))
+        parts = plan(options)
+        assert all(part.queue_parts is not None for part in parts)
+        assert numbers(rows_of(parts, options)) == ([] if given == {"topics": "none"} else rare)
+        return min((part.begin for part in parts if part.with_gaps), default=None)
+
+    assert doubtful(topics="rare") is None
+    (path / "mqstore.seal").unlink()
+    assert doubtful(queues={"rare": [0]}) == end
+    assert doubtful(topics="rare") == 0  # the table of topics has further queues
+    assert doubtful(topics="none") == 0

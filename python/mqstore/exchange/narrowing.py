@@ -177,9 +177,14 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
     return found
 
 
+def is_whole(store: Store) -> bool:
+    """Whether the seal says that no queue and no entry of it is lost."""
+    return store.io is None and store._is_sealed  # noqa: SLF001
+
+
 def has_all_queues(store: Store, asked: Mapping[str, Any], listed: set[tuple[str, int]]) -> bool:
     """Whether no queue that may have a message is lost, as far as seal or table of topics say."""
-    if store.io is None and store._is_sealed:  # noqa: SLF001
+    if is_whole(store):
         return True
     counts, topics, queue_ids = queue_counts(store), asked.get("topics"), asked.get("queue_ids")
     ends = dict(counts)

@@ -37,6 +37,8 @@ _LEAST_SPLIT = 1024
 # Opening a store takes about as long as reading so many bytes.
 _OPEN_BYTES = 1 << 20
 _PLACE_BYTES = 4096
+# A record has about so many times the bytes of its queue entry.
+_RECORD_BY_ENTRY = 50
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class LogRange(InputPartition):
         bounds: Half-open ranges of queue offsets, for the queues that have some.
         queue_parts: Only the records that these name; ``None`` is every record of the range.
         places: Only the records that begin at these offsets; ``None`` is every record.
-        by_tags: Whether the task leaves out records by the tags codes in the queues.
+        with_gaps: Whether the task scans what no queue entry covers, too; without `queue_parts` the
+            tags codes in the queues choose the other records.
     """
 
     store: str
@@ -63,7 +66,7 @@ class LogRange(InputPartition):
     bounds: tuple[QueuePart, ...] = ()
     queue_parts: tuple[QueuePart, ...] | None = None
     places: tuple[int, ...] | None = None
-    by_tags: bool = False
+    with_gaps: bool = False
 
     @property
     def size(self) -> int:
@@ -140,10 +143,11 @@ class _Way:
         name: Its name in ``accessPath``.
         cost: Bytes that it reads, about.
         store: The store.
-        scans: Byte ranges to be scanned, and whether the tags codes of the queues choose in them.
+        scans: Byte ranges to be scanned, and whether only what no queue entry covers is.
         bounds: Bounds of queue offsets.
         queues: Parts of queues, each with the bytes of a record.
         within: The byte range whose records the queues are asked for.
+        beside: Parts of queues that are read beside what no queue entry covers; ``None`` is all.
         places: Records that the index names.
     """
 
@@ -154,13 +158,14 @@ class _Way:
     bounds: tuple[QueuePart, ...] = ()
     queues: tuple[tuple[QueuePart, int], ...] = ()
     within: tuple[int, int] = (0, 0)
+    beside: tuple[QueuePart, ...] | None = None
     places: tuple[int, ...] = ()
 
     @property
     def shared(self) -> int:
         """Bytes of the log that are shared out."""
         records = sum((end - begin) * mean for (_, _, begin, end), mean in self.queues)
-        return records + sum(end - begin for begin, end, _ in self.scans)
+        return records + _bytes_of(self.scans)
 
     def parts(self, split: int) -> list[LogRange]:
         """The partitions, of about `split` bytes each."""
@@ -175,8 +180,12 @@ class _Way:
                 LogRange(path, broker, begin, log_end, log_end, self.bounds, places=self.places)
             )
         parts += [
-            LogRange(path, broker, first, last, log_end, self.bounds, by_tags=by_tags)
-            for low, high, by_tags in self.scans
+            LogRange(
+                *(path, broker, first, last, log_end, self.bounds),
+                queue_parts=self.beside if with_gaps else None,
+                with_gaps=with_gaps,
+            )
+            for low, high, with_gaps in self.scans
             for first, last in split_range(low, high, split, self.store.file_size)
         ]
         return parts
@@ -282,14 +291,18 @@ def _by_queues(store: Summary, options: ReadOptions, bounds: Bounds, ranges: Ran
     first = ranges[0][0] if ranges else store.end
     last = ranges[-1][1] if ranges else store.end
     tail = _behind(store.dispatched, ranges)
+    known = min(store.complete_to, last)
+    clipped = ((max(b, known), min(e, store.dispatched)) for b, e in ranges)
+    doubtful = tuple((b, e, True) for b, e in clipped if b < e)
     return _Way(
         "consumequeue",
-        cost + sum(e - b for b, e, _ in tail),
+        cost + sum((e - b) // _RECORD_BY_ENTRY for b, e, _ in doubtful) + _bytes_of(tail),
         store,
-        tail,
+        (*doubtful, *tail),
         bounds,
-        tuple(queues) if first < last else (),
-        (first, min(store.dispatched, last)),
+        tuple(queues) if first < known else (),
+        (first, known),
+        tuple(part for part, _ in queues),
     )
 
 
@@ -304,13 +317,17 @@ def _by_tags(store: Summary, bounds: Bounds, ranges: Ranges) -> _Way:
     tail = _behind(ends, ranges)
     entries = sum((one.max_offset - one.min_offset) * one.entry_cost for one in store.queues or ())
     part = sum(e - b for b, e, _ in known) / max(ends - store.begin, 1)
-    cost = int(entries * part) + sum(e - b for b, e, _ in tail)
+    cost = int(entries * part) + _bytes_of(tail)
     return _Way("consumequeue", cost, store, (*known, *tail), bounds)
 
 
 def _behind(dispatched: int, ranges: Ranges) -> tuple[tuple[int, int, bool], ...]:
     """The parts of byte ranges that no queue tells of."""
     return tuple((max(b, dispatched), e, False) for b, e in ranges if e > dispatched)
+
+
+def _bytes_of(ranges: Iterable[tuple[int, int, bool]]) -> int:
+    return sum(end - begin for begin, end, _ in ranges)
 
 
 def _grouped(queues: Iterable[tuple[QueuePart, int]], split: int) -> Iterable[list[QueuePart]]:
@@ -394,7 +411,7 @@ def _counted(count: int, what: str) -> str:
 def _access_path(one: LogRange) -> str:
     if one.places is not None:
         return "index"
-    return "consumequeue" if one.queue_parts is not None or one.by_tags else "scan"
+    return "consumequeue" if one.queue_parts is not None or one.with_gaps else "scan"
 
 
 def ranges_of(partition: object) -> Iterable[Any]:

@@ -119,8 +119,8 @@ def read_range(
 
 
 def _pieces(part: LogRange, options: ReadOptions) -> list[LogRange]:
-    """The records that the tags may match, and the ranges that the queues say nothing of."""
-    if not part.by_tags:
+    """The records that queues or tags choose, and the ranges that the queues say nothing of."""
+    if not part.with_gaps:
         return [part]
     with _named(str(part)):
         places, gaps = _native.tag_places(
@@ -131,7 +131,13 @@ def _pieces(part: LogRange, options: ReadOptions) -> list[LogRange]:
             settings=settings_of(options.config),
             tags=options.tags or "*",
         )
-    pieces = [dataclasses.replace(part, begin=begin, end=end) for begin, end in gaps]
+    pieces = [
+        dataclasses.replace(part, begin=begin, end=end, queue_parts=None) for begin, end in gaps
+    ]
+    if part.queue_parts is not None:
+        # Entries that contradict each other cover nothing: then all is scanned.
+        is_all = not part.queue_parts or gaps == [(part.begin, part.end)]
+        return pieces if is_all else [part, *pieces]
     return [dataclasses.replace(part, places=tuple(places)), *pieces] if places else pieces
 
 

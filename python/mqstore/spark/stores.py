@@ -18,6 +18,7 @@ import mqstore
 from mqstore import _native
 from mqstore._names import broker_of, nearest, table_names
 from mqstore.errors import ConfigError, MessageNotFoundError, NotAStoreError, StoreError
+from mqstore.exchange.narrowing import has_all_queues, is_whole
 from mqstore.files.layout import log_folders, log_paths
 from mqstore.spark.roots import kept_path
 from mqstore.spark.values import EARLIEST, LATEST, topics_matching
@@ -118,6 +119,7 @@ class Summary:
         found: Where the messages with the wanted keys lie, and the bytes that these have; ``None``
             where the index was not asked or had too much to say.
         topic_names: The names of all topics; ``None`` where no name was asked for.
+        complete_to: Up to where each message of the chosen queues is known to have its entry.
     """
 
     store: StoreDir
@@ -129,6 +131,7 @@ class Summary:
     queues: tuple[Queue, ...] | None = None
     found: tuple[tuple[int, ...], int] | None = None
     topic_names: frozenset[str] | None = None
+    complete_to: int = 0
 
 
 def find_stores(options: ReadOptions) -> list[StoreDir]:
@@ -228,7 +231,8 @@ def summarize_all(options: ReadOptions) -> list[Summary]:
 def summarize(store_dir: StoreDir, options: ReadOptions) -> Summary:
     """Facts about a store for planning, only those that the options need."""
     reads_time = {options.starting_timestamp_ms, options.ending_timestamp_ms} != {None}
-    with mqstore.open(options.root(store_dir.path), config=options.config) as store:
+    root = options.root(store_dir.path)
+    with mqstore.open(root, config=options.config) as store:
         try:
             store._check_end(options.topics)  # noqa: SLF001 - our own
         except mqstore.CorruptionError as error:
@@ -237,23 +241,27 @@ def summarize(store_dir: StoreDir, options: ReadOptions) -> Summary:
             _log.warning("%s", error)
         files = tuple(
             LogFile(base, first_time(store, base) if reads_time else None)
-            for base in log_paths(log_folders(options.root(store_dir.path), store.config))
+            for base in log_paths(log_folders(root, store.config))
         )
         topics = _topics(store, options)
         begin, end = store.min_physical_offset, store.max_physical_offset
         # They may show damage, of which the offset below then knows.
         queues = None if topics is None else _queues(store, store_dir, topics, options)
+        names = topic_names(store, options)
+        # Behind a URL it costs requests.
+        dispatched = begin if topics is None else min(store.dispatched_offset, end)
+        complete_to = 0 if queues is None else _complete_to(store, root, queues, names, options)
         return Summary(
             store=store_dir,
             begin=begin,
             end=end,
-            # Behind a URL it costs requests.
-            dispatched=begin if topics is None else min(store.dispatched_offset, end),
+            dispatched=dispatched,
             file_size=store.config.mapped_file_size_commit_log or 0,
             files=files,
             queues=queues,
             found=_find_in_index(store, options),
-            topic_names=topic_names(store, options),
+            topic_names=names,
+            complete_to=min(complete_to, dispatched),
         )
 
 
@@ -308,6 +316,41 @@ def _queues(
         for topic in topics
         for info in store.queues(topic)
     )
+
+
+def _complete_to(
+    store: mqstore.Store,
+    root: str | RemotePath,
+    queues: Sequence[Queue],
+    names: frozenset[str] | None,
+    options: ReadOptions,
+) -> int:
+    """Up to where each message of the chosen queues has its entry, as far as it is proved.
+
+    Entries are written in the order of the log, so that a queue has all before its last one.
+    """
+    if is_whole(store):
+        return INT64_MAX
+    topics = options.topics_of(names) if options.topics is None and names else options.topics
+    listed = {(queue.topic, queue.queue_id) for queue in queues}
+    wanted = {(topic, one) for topic, ids in options.queues or () for one in ids}
+    if not (wanted or {topic for topic, _ in listed}.issuperset(topics or ())):
+        return 0
+    if not (wanted <= listed if wanted else has_all_queues(store, {"topics": topics}, listed)):
+        return 0
+    chosen = [queue for queue in queues if not wanted or (queue.topic, queue.queue_id) in wanted]
+    return min((_end_of(root, queue) for queue in chosen), default=0)
+
+
+def _end_of(root: str | RemotePath, queue: Queue) -> int:
+    """Where the record of a queue's last entry ends; 0 where its files do not tell."""
+    folder = below(root, "consumequeue", queue.topic, str(queue.queue_id))
+    span = max(queue.max_offset - _SAMPLED_ENTRIES, queue.min_offset), queue.max_offset
+    try:
+        entries = pa.table(_native.scan_queue(folder, *span)).to_pylist()
+    except (StoreError, pa.ArrowException):
+        return 0
+    return max((one["physical_offset"] + one["store_size"] for one in entries[-1:]), default=0)
 
 
 def _sample(
@@ -382,7 +425,7 @@ def check_topics(
     for text, option in complaints:
         if options.strict:
             raise ConfigError(text, option)
-        _log.warning("%s; nothing is read of it (strict=true makes this an error)", text)
+        _log.warning("%s; only what no queue names is read of it (strict=true refuses it)", text)
 
 
 def bounds_of(store: Summary, options: ReadOptions) -> tuple[QueuePart, ...]:
