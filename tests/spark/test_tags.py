@@ -194,6 +194,11 @@ def test_a_lost_queue_loses_no_row_of_a_topic(tmp_path, lost) -> None:
         for way in ("auto", "consumequeue"):
             assert numbers(read({**given, "accessPath": way}, path)) == wanted, (given, way)
     assert numbers(read({"accessPath": "consumequeue"}, path)) == [*range(300)]
+    for more in ({}, {"topics": "t1"}, {"topicPattern": "t[12]"}):
+        for way in ("auto", "index"):
+            options = {"keys": ["u2", "u4", "u6"], "accessPath": way, **more}
+            wanted = {"topics": [4], "topicPattern": [2, 4]}.get(next(iter(more), ""), [2, 4, 6])
+            assert numbers(read(options, path)) == wanted, options
 
 
 def test_only_behind_its_last_entry_a_queue_of_an_unsealed_store_is_in_doubt(tmp_path) -> None:

@@ -290,6 +290,8 @@ def test_missing_stores_fail_wait_or_are_dropped(tmp_path: Path) -> None:
     shutil.rmtree(roots[0])
     with pytest.raises(mqstore.NotAStoreError):
         plan(ReadOptions.parse(batch))
+    for starts in ({}, {"startingOffsets": '{"t": "latest"}'}):
+        assert of(missingStores="wait", **starts).queue_starts() == {}
     with pytest.raises(
         mqstore.ConfigError, match="missingStores: expected fail or drop in a batch, got wait"
     ):

@@ -224,7 +224,7 @@ def _is_store(path: str, options: ReadOptions) -> bool:
 def summarize_all(options: ReadOptions) -> list[Summary]:
     """Facts about every store for planning, in order."""
     stores = find_stores(options)
-    with ThreadPoolExecutor(min(_THREADS, len(stores))) as threads:
+    with ThreadPoolExecutor(max(min(_THREADS, len(stores)), 1)) as threads:
         return list(threads.map(lambda one: summarize(one, options), stores))
 
 
@@ -384,9 +384,8 @@ def _find_in_index(
     if options.keys is None or options.access_path not in ("auto", "index"):
         return None
     must = options.access_path == "index"
-    topics = options.topics if options.topics is not None else store.topics()
-    if options.topic_pattern is not None:
-        topics = sorted(topics_matching(options.topic_pattern, topics))
+    # By no name it finds topics, too, whose queues are lost.
+    topics: Sequence[str | None] = (None,) if options.topics is None else options.topics
     if not must and (not store.index_usable or len(topics) * len(options.keys) > _MOST_LOOKUPS):
         return None
     places: dict[int, int] = {}
@@ -396,7 +395,8 @@ def _find_in_index(
             answer = store.query(topic, key, max_messages=most)
             if answer.truncated or not answer.complete:
                 return None
-            places |= {one.physical_offset: one.store_size for one in answer}
+            chosen = options.topics_of({one.topic for one in answer})
+            places |= {one.physical_offset: one.store_size for one in answer if one.topic in chosen}
     return tuple(sorted(places)), sum(places.values())
 
 
@@ -472,7 +472,9 @@ def _resolve(
 
 
 def check_queues_known(stores: Sequence[Summary], options: ReadOptions) -> None:
-    """Refuses offsets of queues that are in no store: they are misspelt."""
+    """Refuses offsets of queues that are in no store: they are misspelt, unless none is there."""
+    if not stores:
+        return
     known = {(one.topic, one.queue_id) for store in stores for one in store.queues or ()}
     for option, given in options.limits:
         for one in given:
