@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import mqstore
 from helpers.stores import TINY, message
 from mqstore.errors import ConfigError
+from mqstore.spark import mapping
 from mqstore.spark.ingest import PipelineConfig
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.plan import plan
@@ -88,7 +90,21 @@ def test_a_pipeline_has_business_messages_unless_told_otherwise(store: Path) -> 
         return ReadOptions.parse(PipelineConfig.load(config).options(), streaming=True).include
 
     assert included() == ("business",)
-    assert included(include="all") == ("all",)
+    assert included(include="all") == included(Include="all") == ("all",)
+    assert included(paths=None, Path=str(store), onerror="rows") == ("business",)
+
+
+def test_a_count_by_queue_has_what_no_queue_names_too(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: object, root: Path, columns: object, **options: object) -> SimpleNamespace:
+        return SimpleNamespace(count=lambda: len(bodies(root, **options)))
+
+    monkeypatch.setattr(mapping, "read", read)
+    session: Any = SimpleNamespace(conf={})
+    for include, wanted in (("all", 20), ("half", 20), ("system", 12)):
+        assert mapping.count(session, store, topics=["TxTopic"], Include=include) == wanted
+    assert mapping.count(session, store, verifycrc=False) == 17
 
 
 def test_tables_of_the_log_show_all_of_it(store: Path) -> None:

@@ -341,7 +341,19 @@ def read_iceberg(table: Path, *_: str) -> list[dict[str, Any]]:
         ({"source": ["x"]}, "section source: expected a table"),
         ({"source": {"paths": ["x"], "tpics": ["a"]}, "sink": {"path": "y"}}, "mean topics"),
         (
-            {"source": {"paths": ["x"], "columns": ["body"]}, "sink": {"path": "y"}},
+            {"source": {"paths": ["x"], "INCLUDE": "al"}, "sink": {"path": "y"}},
+            "option include: no value 'al'",
+        ),
+        (
+            {"source": {"paths": ["x"]}, "sink": {"path": "y", "date_zone": "Mars"}},
+            r"^\[sink\] date_zone: 'Mars' is no time zone",
+        ),
+        (
+            {"source": {"paths": ["x"]}, "sink": {"path": "y", "partition_by": ""}},
+            r"^\[sink\] partition_by: expected names",
+        ),
+        (
+            {"source": {"paths": ["x"], "Columns": ["body"]}, "sink": {"path": "y"}},
             "columns: expected broker, .* too, which a pipeline needs, got body",
         ),
     ],
@@ -349,6 +361,15 @@ def read_iceberg(table: Path, *_: str) -> list[dict[str, Any]]:
 def test_an_impossible_value_is_refused_by_name(config: dict[str, Any], says: str) -> None:
     with pytest.raises(mqstore.ConfigError, match=says):
         PipelineConfig.load(config).options()
+
+
+def test_days_are_in_the_zone_that_the_session_means() -> None:
+    sink = {"path": "y", "date_zone": "session"}
+    settings = PipelineConfig.load({"source": {"paths": ["x"]}, "sink": sink})
+    for zone, wanted in (("PST", "America/Los_Angeles"), ("GMT+8", "+08:00"), (None, "UTC")):
+        assert settings.in_zone(zone).date_zone == wanted
+    with pytest.raises(mqstore.ConfigError, match=r"^\[sink\] date_zone: 'Mars' is no time zone"):
+        settings.in_zone("Mars")
 
 
 def test_a_session_holds_back_only_what_its_jvm_says_while_it_starts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import mqstore
 from helpers.stores import TIME, TINY, message
 from mqstore.errors import ConfigError
 from mqstore.spark import stores as stores_module
-from mqstore.spark.options import OPTIONS, ReadOptions, as_texts
+from mqstore.spark.options import OPTIONS, ReadOptions, as_texts, in_zone_of
 from mqstore.spark.plan import ranges_of, size_of
 from mqstore.spark.schema import read_schema
 from mqstore.spark.tables import make_table_reader
@@ -260,3 +261,82 @@ def test_queues_begin_at_offsets_words_and_times(root: Path) -> None:
     assert found == [n for n in range(60) if n % 2 == 1 and (n % 3 or n >= 27)]
     with pytest.raises(ConfigError, match="no store has topic T9"):
         numbers(root, startingOffsets=json.dumps({"T9": "latest"}))
+
+
+# --- zones, and values that no option can have ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours"),
+    [
+        ("GMT+8", 8),
+        ("UTC+8", 8),
+        ("UT+08:00", 8),
+        ("UTC-08:30", -8.5),
+        ("+8:00", 8),
+        ("-8", -8),
+        ("+0800", 8),
+        ("PST", -8),
+        ("CTT", 8),
+        ("EST", -5),
+        ("GMT", 0),
+        ("UT", 0),
+        ("Z", 0),
+        ("Asia/Shanghai", 8),
+    ],
+)
+def test_zones_have_the_names_that_spark_gives_them(zone: str, hours: float) -> None:
+    given = {"path": "/x", "timeZone": zone, "startingTimestamp": "2026-01-10T00:00:00"}
+    wanted = datetime(2026, 1, 10, tzinfo=UTC).timestamp() - hours * 3600
+    assert ReadOptions.parse(given).starting_timestamp_ms == wanted * 1000
+
+
+class Session:
+    """A session with a time zone."""
+
+    def __init__(self, zone: str) -> None:
+        self.conf = {"spark.sql.session.timeZone": zone}
+
+
+def test_a_sessions_zone_counts_only_for_times_without_an_offset() -> None:
+    at = "2026-01-10T00:00:00"
+    for texts, wanted in (({}, "+08:00"), ({"timeZone": "UTC"}, "UTC")):
+        assert in_zone_of(Session("GMT+8"), texts)["timeZone"] == wanted  # type: ignore[arg-type]
+    odd: Any = Session("Mars/Olympus")
+    for text in ("1700000000000", "-2h", f"{at}Z", f"{at}+01:00"):
+        assert "timeZone" not in in_zone_of(odd, {"startingTimestamp": text})
+    with pytest.raises(ConfigError, match=r"^spark.sql.session.timeZone: 'Mars/Olympus' is no"):
+        in_zone_of(odd, {"endingTimestamp": at})
+    with pytest.raises(ConfigError, match=r"^option timeZone: 'Mars/Olympus' is no time zone"):
+        ReadOptions.parse({"path": "/x", "timeZone": "Mars/Olympus", "startingTimestamp": at})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("topics", [b"t"], "option topics: Object of type bytes"),
+        ("topics", "\ud800", "option topics: 'utf-8' codec"),
+        ("topics", ["\ud800"], "option topics: 'utf-8' codec"),
+        ("queues", {"\ud800": [0]}, "option queues: 'utf-8' codec"),
+        ("tags", "\ud800", "option tags: 'utf-8' codec"),
+        ("topicPattern", "\ud800", "option topicPattern: 'utf-8' codec"),
+        ("storageOptions", {"a": b"x"}, "option storageOptions: Object of type bytes"),
+        ("storageOptions", "[" * 3000, "option storageOptions: expected a JSON object"),
+        ("Paths", ["/y"], "option paths: expected it once"),
+        ("Topik", ["y"], "no option 'Topik'; did you mean topic"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_its_option(name: str, value: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        ReadOptions.parse(as_texts("/x", {name: value}))
+
+
+def test_python_values_have_names_in_any_case(root: Path) -> None:
+    assert numbers(root, Queues={"T0": range(1)}) == numbers(root, queues={"T0": {0}})
+    assert as_texts("/x", {"VERIFYCRC": False})["verifyCrc"] == "false"
+    for paths in ("x" * 5000, "/x" * 5000):
+        with pytest.raises(ConfigError, match=r"path: expected a directory, got .*too long"):
+            rows(paths)
+    for odd in (None, b"/x", [b"/x"], 5):
+        with pytest.raises(ConfigError, match="path: expected a store's directory"):
+            rows(odd)

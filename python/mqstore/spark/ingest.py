@@ -26,14 +26,14 @@ from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
 from mqstore.spark.books import Books, check_books, migrated, purpose_of, query_id
 from mqstore.spark.compat import is_connect
 from mqstore.spark.failures import reason
-from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.options import ReadOptions, as_texts, given_values, in_zone_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema, read_schema
 from mqstore.spark.sinks import Place, Sinks, counts
 from mqstore.spark.source import register_format
 from mqstore.spark.stream import ID, check_limits, places
 from mqstore.spark.target import TargetLock, check_target
-from mqstore.spark.values import read_names, read_size, read_zone, session_zone, unknown_name
+from mqstore.spark.values import read_names, read_size, read_zone, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -106,7 +106,7 @@ class PipelineConfig:
                 if (known := sections[name]) is not None and one not in known:
                     raise ConfigError(f"[{name}] {unknown_name('name', one, known)}", one)
             given[name] = section
-        source, sink, trigger = given["source"], given["sink"], given["trigger"]
+        source, sink, trigger = given_values(given["source"]), given["sink"], given["trigger"]
         if trigger.get("available_now") and "interval" in trigger:
             raise wrong_setting(
                 "[trigger] interval",
@@ -134,6 +134,11 @@ class PipelineConfig:
         """Where a table lies: ``messages``, ``quarantine`` or ``metrics``."""
         names = {"messages": self.path, "quarantine": self.quarantine, "metrics": self.metrics}
         return Place(names[table], self.is_table)
+
+    def in_zone(self, session: str | None) -> PipelineConfig:
+        """The same with the zone of a session for ``date``."""
+        zone = _parsed("date_zone", read_zone, session or "UTC")
+        return dataclasses.replace(self, date_zone=zone)
 
     def layout(self, options: ReadOptions) -> dict[str, Any]:
         """Layout of the tables, which stands in the checkpoint."""
@@ -170,6 +175,7 @@ class PipelineConfig:
         return texts
 
 
+_SESSION_ZONE = "spark.sql.session.timeZone"
 _SINK = (
     *("path", "table", "checkpoint", "books", "quarantine", "metrics", "format"),
     *("partition_by", "date_zone", "file_bytes"),
@@ -199,7 +205,7 @@ def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
     by = sink.get("partition_by", ["date", "topic", "broker"])
     zone = str(sink.get("date_zone", "UTC"))
     if zone != "session":
-        _parsed("date_zone", read_zone, zone)
+        zone = _parsed("date_zone", read_zone, zone)
     places = {
         "books": str(sink.get("books", f"{checkpoint if 'table' in sink else path}_books")),
         "quarantine": str(sink.get("quarantine", f"{path}_quarantine")),
@@ -307,10 +313,9 @@ def pipeline(
         )
     texts = settings.options()
     texts |= {"retire": json.dumps(sorted(retire))} if (retire := set(retire)) else {}
-    if zone := session_zone(spark):
-        texts.setdefault("timeZone", zone)
+    texts = in_zone_of(spark, texts)
     if settings.date_zone == "session":
-        settings = dataclasses.replace(settings, date_zone=zone or "UTC")
+        settings = settings.in_zone(spark.conf.get(_SESSION_ZONE, None))
     options = ReadOptions.parse(texts, streaming=True)
     layout = settings.layout(options)
     purpose = purpose_of(options, layout)
@@ -353,8 +358,7 @@ def preview(
     """
     settings = PipelineConfig.load(config)
     if settings.date_zone == "session":
-        zone = settings.spark.get("spark.sql.session.timeZone", "UTC")
-        settings = dataclasses.replace(settings, date_zone=zone)
+        settings = settings.in_zone(settings.spark.get(_SESSION_ZONE))
     options = settings.options()
     parsed = ReadOptions.parse(options, streaming=True)
     check_limits(parsed)

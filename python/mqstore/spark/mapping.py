@@ -13,12 +13,11 @@ from pyspark import cloudpickle
 
 from mqstore.errors import UnsupportedError, wrong_setting
 from mqstore.spark import compat
-from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.options import ReadOptions, as_texts, given_values, in_zone_of
 from mqstore.spark.plan import plan_name, size_of, summaries
 from mqstore.spark.reader import log_selection
 from mqstore.spark.schema import read_schema
 from mqstore.spark.tables import make_table_reader
-from mqstore.spark.values import session_zone
 
 if TYPE_CHECKING:
     import os
@@ -110,7 +109,7 @@ def read(
     Examples:
         >>> frame = read(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
     """
-    texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
+    texts = in_zone_of(spark, as_texts(paths, options))
     # Here the user's own call is in the traceback; the source would check in a worker of Spark's.
     parsed = ReadOptions.parse(texts)
     if engine not in ("auto", "source", "arrow"):
@@ -159,8 +158,10 @@ def count(
     Examples:
         >>> count(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
     """
-    parsed = ReadOptions.parse(as_texts(paths, options))
-    if parsed.table != "messages" or not {"topics", "queues"} >= set(parsed.narrowing) > set():
+    options = given_values(options)
+    parsed = ReadOptions.parse(in_zone_of(spark, as_texts(paths, options)))
+    is_by_queue = {"topics", "queues"} >= set(parsed.narrowing) > set()
+    if parsed.table != "messages" or parsed.shows_undelivered or not is_by_queue:
         few = {"columns": ["physical_offset"], "verifyCrc": False, "decompress": False}
         if parsed.table != "messages" or parsed.on_error == "rows":
             few = {}

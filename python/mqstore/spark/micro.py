@@ -19,11 +19,10 @@ from mqstore.errors import ConfigError, StoreError
 from mqstore.files.durable import replace
 from mqstore.spark.books import check_purpose
 from mqstore.spark.mapping import map_parts
-from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.options import ReadOptions, as_texts, in_zone_of
 from mqstore.spark.plan import plan_name
 from mqstore.spark.schema import read_schema
 from mqstore.spark.stream import FROM, ID, OF, QUEUES, StreamReader, places
-from mqstore.spark.values import session_zone
 
 if TYPE_CHECKING:
     import os
@@ -74,7 +73,7 @@ def micro_batch(
         ...     frame.write.mode("overwrite").parquet(f"/lake/batch={number:08}")
         >>> micro_batch(spark, "/data/*/store", "/lake/_books", write)  # doctest: +SKIP
     """
-    texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
+    texts = in_zone_of(spark, as_texts(paths, options))
     parsed = ReadOptions.parse(texts, streaming=True)
     schema = read_schema(parsed)
     reader = StreamReader(parsed, schema.fieldNames())

@@ -14,13 +14,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
 from mqstore.spark import values
 from mqstore.spark.roots import root_at
 from mqstore.spark.values import BATCH, EARLIEST, LOG, STREAM, QueueOffset, option, options_of
 from mqstore.text import parse_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TABLES: Final = (*LOG, "consumequeue", "index", "files", "checkpoint", "offsets", "damage")
 """Values of ``table``."""
@@ -153,9 +156,9 @@ class ReadOptions:
     time_zone: str | None = option(
         "timeZone", values.read_zone, shown_default="the session's", example="Europe/Berlin"
     )
-    """zone of times without an offset. The default is `spark.sql.session.timeZone` in
-    `mqstore.spark.read`, `micro_batch` and a pipeline, and the zone of the driver's system in the
-    format itself: Spark does not pass its session's zone to a source
+    """zone of times without an offset, by a name of Spark's (`GMT+8`, `PST`) too. The default is
+    `spark.sql.session.timeZone` in `mqstore.spark.read`, `micro_batch` and a pipeline, and the zone
+    of the driver's system in the format itself: Spark does not pass its session's zone to a source
     """
     access_path: Literal["auto", "scan", "consumequeue", "index"] = _one_of(
         "accessPath", "auto", "scan", "consumequeue", "index", example="consumequeue"
@@ -280,7 +283,7 @@ class ReadOptions:
             for name in given:
                 if OPTIONS[name].where == STREAM:
                     raise ConfigError(f"option {name} is for streams (spark.readStream)", name)
-        zone = given.get("timeZone")
+        zone = OPTIONS["timeZone"].parse(given["timeZone"]) if "timeZone" in given else None
         fields = {
             row.field: row.parse(
                 given[name], values.read_time_in(zone) if zone and row.read is parse_time else None
@@ -462,12 +465,43 @@ WRITE_OPTIONS: Final = options_of(WriteOptions)
 def as_texts(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], options: Mapping[str, object]
 ) -> dict[str, str]:
-    """Python values as the texts that Spark's options are; what is ``None`` is left out."""
-    many = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    texts = {"paths": json.dumps([os.fspath(path) for path in many])}
-    for name, value in options.items():
-        if value is not None:
+    """Python values as the texts that Spark's options are; what is ``None`` is left out.
+
+    Raises:
+        ConfigError: No such option, one that is given twice, or a value that no text can be.
+    """
+    try:
+        many = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        texts = {"paths": json.dumps([os.fspath(path) for path in many])}
+    except TypeError:
+        raise wrong_setting("path", "a store's directory, or several", repr(paths)) from None
+    for name, value in given_values(options).items():
+        if name in texts:
+            raise wrong_setting(f"option {name}", "it once", "it beside the paths")
+        try:
             texts[name] = _text(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"option {name}: {error}", name) from None
+    return texts
+
+
+def given_values(options: Mapping[str, object]) -> dict[str, object]:
+    """Python values by the proper names of their options, without those that are ``None``."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return values.read_given(given, OPTIONS)
+
+
+def in_zone_of(spark: SparkSession, texts: dict[str, str]) -> dict[str, str]:
+    """The options with the session's zone, where none is given.
+
+    Raises:
+        ConfigError: A time needs it, and it is not known.
+    """
+    rows = [row for name, row in OPTIONS.items() if row.read is parse_time and name in texts]
+    if "timeZone" not in texts and (
+        zone := values.session_zone(spark, [texts[row.name] for row in rows])
+    ):
+        return {**texts, "timeZone": zone}
     return texts
 
 
@@ -482,7 +516,11 @@ def _text(value: object) -> str:
         case os.PathLike():
             return str(os.fspath(value))
         case Mapping():
-            return json.dumps(value)
+            return json.dumps({key: _listed(one) for key, one in value.items()})
         case Iterable():
             return json.dumps(list(value))
     return str(value)
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, range | set | frozenset) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import glob
 import logging
@@ -17,7 +18,13 @@ import pyarrow as pa
 import mqstore
 from mqstore import _native
 from mqstore._names import broker_of, nearest, table_names
-from mqstore.errors import ConfigError, MessageNotFoundError, NotAStoreError, StoreError
+from mqstore.errors import (
+    ConfigError,
+    MessageNotFoundError,
+    NotAStoreError,
+    StoreError,
+    wrong_setting,
+)
 from mqstore.exchange.narrowing import has_all_queues, is_whole
 from mqstore.files.layout import log_folders, log_paths
 from mqstore.spark.roots import kept_path
@@ -159,7 +166,15 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
             find(given.rstrip("/"))
             continue
         path = os.path.abspath(given)  # noqa: PTH100 - links are not followed, dots are resolved
-        if _is_store(path, options):
+        try:
+            is_store = _is_store(path, options)
+        except OSError as refused:
+            if refused.errno != errno.ENAMETOOLONG:
+                raise
+            raise wrong_setting(
+                "path", "a directory", repr(f"{given[:64]}..."), "too long"
+            ) from None
+        if is_store:
             find(path)
             continue
         if not _GLOB.search(given):

@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+_T = TypeVar("_T")
 EARLIEST: Final = -2
 """In ``startingOffsets`` and ``endingOffsets``: the first queue offset that is held."""
 LATEST: Final = -1
@@ -39,6 +40,36 @@ _VIEW = (
 _OF_TABLES = ("location", "owner", "provider")
 _INT64_MAX = 2**63 - 1
 _SHORTEST_S = 30
+_ZONE_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d?))?")
+_SHORT_ZONES = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "UT": "UTC",
+    "VST": "Asia/Ho_Chi_Minh",
+}
+"""What of ``ZoneId.SHORT_IDS`` of Java, which Spark knows, Python's zones lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +168,11 @@ def options_of(kind: type[Any]) -> dict[str, Option]:
     return {row.name: row for row in rows}
 
 
-def read_given(options: Mapping[str, str], known: Mapping[str, Option]) -> dict[str, str]:
+def read_given(options: Mapping[str, _T], known: Mapping[str, Option]) -> dict[str, _T]:
     """The options by their proper names.
 
     Args:
-        options: Texts by name, in any case.
+        options: Values by name, in any case.
         known: The options by their proper names.
 
     Raises:
@@ -209,6 +240,7 @@ def read_names(text: str) -> tuple[str, ...]:
         names = tuple(name.strip() for name in text.split(","))
     if not names or not all(names):
         raise _refused("names such as a,b", text, "one of them is empty")
+    "".join(names).encode()  # half of a surrogate pair is no character
     return tuple(dict.fromkeys(names))
 
 
@@ -223,6 +255,7 @@ def read_tags(text: str) -> str | None:
     if re.search(r",|&&|(?<![|])[|](?![|])", text):
         advice = "a list of tags may have commas in them"
         raise _refused("a tag expression such as paid || refunded", text, advice)
+    text.encode()
     return text.strip() or None
 
 
@@ -261,9 +294,17 @@ def read_queues(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def read_zone(text: str) -> str:
-    """Reads the name of a zone."""
-    parse_zone(text)
-    return text
+    """Reads the name of a zone, or what Spark calls it: ``GMT+8``, ``PST``."""
+    name = _SHORT_ZONES.get(text, text)
+    # A table of a pipeline keeps the text of its zone.
+    with contextlib.suppress(ValueError):
+        parse_zone(name)
+        return name
+    if offset := _ZONE_OFFSET.fullmatch(name):
+        sign, *parts = offset.groups("0")
+        name = sign + ":".join(f"{int(part):02}" for part in parts)
+    parse_zone(name)
+    return name
 
 
 def read_queue_times(text: str) -> tuple[QueueOffset, ...]:
@@ -284,15 +325,21 @@ def read_time_in(name: str) -> Callable[[str], int]:
     zone = parse_zone(name)
 
     def read(text: str) -> int:
-        if re.fullmatch("-?[0-9]+", text.strip()):
-            return parse_time(text)
-        try:
-            moment = datetime.fromisoformat(text.strip())
-        except ValueError:
-            return parse_time(text)
-        return parse_time(zone.read(moment).isoformat())
+        moment = _local_time(text)
+        return parse_time(text if moment is None else zone.read(moment).isoformat())
 
     return read
+
+
+def _local_time(text: str) -> datetime | None:
+    """The time that a text is, if it needs a zone."""
+    if re.fullmatch("-?[0-9]+", text.strip()):
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is None else None
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -303,7 +350,7 @@ def read_object(text: str) -> dict[str, Any]:
 def read_storage_options(text: str) -> dict[str, Any]:
     """Reads a JSON object; no error has its text, which may be secret."""
     found: object = None
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(text)
     if isinstance(found, dict):
         if moment := {"at", "snapshot"} & found.keys():
@@ -358,6 +405,7 @@ def _object(text: str, wanted: str) -> dict[str, Any]:
     found = _json(text)
     if not isinstance(found, dict):
         raise _refused(wanted, text)
+    "".join(found).encode()
     return found
 
 
@@ -434,6 +482,18 @@ def _refused(wanted: str, text: str, advice: str = "") -> ValueError:
     return ValueError(expected_got(wanted, shown, advice))
 
 
-def session_zone(spark: SparkSession) -> str | None:
-    """The zone of a session, for times without an offset."""
-    return spark.conf.get("spark.sql.session.timeZone", None)
+def session_zone(spark: SparkSession, times: Iterable[str]) -> str | None:
+    """The zone of a session, for times without an offset.
+
+    Raises:
+        ConfigError: It is not known here, and one of the times needs it.
+    """
+    name = "spark.sql.session.timeZone"
+    try:
+        return read_zone(zone) if (zone := spark.conf.get(name, None)) else None
+    except ValueError as error:
+        if any(_local_time(text) for text in times):
+            raise ConfigError(
+                f"{name}: {error}; option timeZone takes its place", "timeZone"
+            ) from None
+        return None
