@@ -179,7 +179,7 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn compare(&mut self, queue: u32, number: i64, request: &DispatchRequest<'_>) -> Result<()> {
         let slot = slot_of(queue, self.windows.len());
         if let Some(window) = self.windows.get_mut(slot).filter(|window| window.queue == queue)
