@@ -161,6 +161,7 @@ def test_a_commit_that_fails_takes_everything_back(tmp_path: Path, conf: str, as
     assert digests(out) == before
 
 
+@pytest.mark.parametrize("then", ["write", "abort", "rename"])
 @pytest.mark.parametrize(("kill_at", "wanted"), [(0, "old"), (1, "old"), (2, "old"), (3, "new")])
 def test_a_driver_that_is_killed_while_it_replaces_stores_is_cured(
     tmp_path: Path,
@@ -169,6 +170,7 @@ def test_a_driver_that_is_killed_while_it_replaces_stores_is_cured(
     monkeypatch: pytest.MonkeyPatch,
     kill_at: int,
     wanted: str,
+    then: str,
 ) -> None:
     out = tmp_path / "out"
     first = new_writer(out, conf)
@@ -187,10 +189,29 @@ def test_a_driver_that_is_killed_while_it_replaces_stores_is_cured(
         patch.setattr(staging, "_move", die)
         with pytest.raises(KeyboardInterrupt):
             job.commit(tasks)
-    assert new_writer(out, conf) is not None
+    if then == "abort":
+        job.abort(tasks)
+    else:
+        out = out.rename(tmp_path / "renamed") if then == "rename" else out
+        assert new_writer(out, conf) is not None
     rows = range(5) if wanted == "old" else range(5, 9)
     assert [bodies(store) for store in sorted(out.glob("part-*"))] == [sent(rows)] * 2
     assert not list(out.glob("_mqstore-*"))
+
+
+def test_what_a_cure_cannot_find_is_left_with_a_warning(
+    tmp_path: Path, conf: str, as_task: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    first = new_writer(out, conf)
+    first.commit([as_task(first, 0, 0, batches(range(5)))])
+    left = out / "_mqstore-killed"
+    left.joinpath("replaced").mkdir(parents=True)
+    (out / "part-00000").rename(left / "replaced" / "part-00000")
+    (left / "_publishing.json").write_text('[["part-00000", "gone"]]')
+    new_writer(out, conf)
+    assert "neither here nor there" in caplog.text
+    assert bodies(left / "replaced" / "part-00000") == sent(range(5))
 
 
 def test_overwrite_replaces_stores_and_nothing_else(

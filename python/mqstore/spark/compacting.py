@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from mqstore.errors import StoreError, StoreLockedError, UnsupportedError
+from mqstore.errors import StoreError, StoreLockedError, UnsupportedError, io_errors
 from mqstore.files.durable import sync
 from mqstore.spark.books import Books
 from mqstore.spark.ingest import PipelineConfig
@@ -159,7 +159,9 @@ def _finish(folder: Path) -> None:
         return
     names = json.loads((ready / _LIST).read_text(encoding="utf-8"))
     for name in names:
-        shutil.rmtree(folder / name, ignore_errors=True)
+        # Beside a batch that stays its rows would be there twice.
+        with io_errors("remove", folder / name), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder / name)
     first = names[0].removeprefix("batch=").split("-")[0]
     joined = folder / f"batch={first}-{_number(folder / names[-1]):08}"
     if joined.exists():

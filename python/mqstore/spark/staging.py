@@ -83,23 +83,24 @@ class Staging:
         """
         done: list[tuple[Path, Path]] = []
         staged, replace, out = list(staged), list(replace), Path(self.out)
-        try:
-            with self._listed(staged) if replace else contextlib.nullcontext():
+        with self._listed(staged) if replace else contextlib.nullcontext():
+            try:
                 for old in replace:
                     _move(old, self.root / _OLD / old.relative_to(out), done)
                 for name, path in staged:
                     _move(Path(path), out / name, done)
-            sync(out)
-        except OSError as error:
-            for source, target in reversed(done):
-                target.rename(source)
-            raise StoreIOError(
-                f"{error.filename2 or error.filename}: rename: {error.strerror}",
-                error.errno,
-                str(error.filename2 or error.filename),
-                "rename",
-            ) from error
-        self.discard()
+                sync(out)
+            except OSError as error:
+                for source, target in reversed(done):
+                    target.rename(source)
+                (self.root / _LIST).unlink(missing_ok=True)
+                raise StoreIOError(
+                    f"{error.filename2 or error.filename}: rename: {error.strerror}",
+                    error.errno,
+                    str(error.filename2 or error.filename),
+                    "rename",
+                ) from error
+            self.discard()
 
     @contextlib.contextmanager
     def _listed(self, staged: list[tuple[str, str]]) -> Iterator[None]:
@@ -108,31 +109,56 @@ class Staging:
         with (self.root / _LIST).open("w", encoding="utf-8") as file:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(file, fcntl.LOCK_EX)
-            json.dump(staged, file)
+            # From here, since the folder may be renamed before it is cured.
+            json.dump([(name, os.path.relpath(path, self.root)) for name, path in staged], file)
             file.flush()
             os.fsync(file.fileno())
             yield
 
     def discard(self) -> None:
         """Removes everything that was staged."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        _remove(self.root)
+
+    def abort(self) -> None:
+        """Removes what was staged, but what a killed commit was replacing comes back first."""
+        out = Path(self.out)
+        cure(out)
+        if not (self.root / _LIST).exists():
+            self.discard()
 
 
 def cure(out: Path) -> None:
     """Ends what a driver left that was killed while it replaced stores, all or none of them."""
     for names in out.glob(f"_mqstore-*/{_LIST}"):
-        with contextlib.suppress(OSError, ValueError), names.open(encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            moves = [(Path(path), out / name) for name, path in json.load(file)]
-            if all(path.exists() for path, _ in moves):
-                # No new store has its name.
-                old = names.parent / _OLD
-                moves = [(one, out / one.name) for one in old.glob("*") if is_store(one)]
-            for path, target in moves:
-                if path.exists():
-                    _move(path, target, [])
-            sync(out)
-            shutil.rmtree(names.parent)
+        try:
+            with names.open("r+", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _cure(names.parent, out, json.load(file))
+        except BlockingIOError:  # its driver lives
+            continue
+        except (OSError, ValueError) as error:
+            text = "%s has stores that overwrite was replacing, which stay there: %s"
+            _log.warning(text, names.parent, error)
+
+
+def _cure(root: Path, out: Path, staged: list[tuple[str, str]]) -> None:
+    moves = [(root / path, out / name) for name, path in staged]
+    if all(path.exists() for path, _ in moves):
+        # No new store has its name.
+        moves = [(one, out / one.name) for one in (root / _OLD).glob("*") if is_store(one)]
+    for path, target in moves:
+        if path.exists():
+            _move(path, target, [])
+        elif not target.exists():
+            raise FileNotFoundError(2, "it is neither here nor there", str(path))
+    sync(out)
+    _remove(root)
+
+
+def _remove(root: Path) -> None:
+    # The list first: what is left of a removal is no publishing.
+    (root / _LIST).unlink(missing_ok=True)
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def _move(source: Path, target: Path, done: list[tuple[Path, Path]]) -> None:

@@ -223,7 +223,7 @@ class StoreWriter(Shipped, DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Removes whatever a job that failed has written."""
-        self.staging.discard()
+        self.staging.abort()
 
 
 def write_store(
