@@ -19,7 +19,7 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY, message
-from mqstore.spark import books
+from mqstore.spark import books, compacting
 from mqstore.spark.books import Books, Entry, query_id
 from mqstore.spark.compacting import compact
 from mqstore.spark.failures import PySparkException, sentence
@@ -316,6 +316,27 @@ def test_compaction_joins_days_that_are_over(spark: SparkSession, tmp_path: Path
     for sink in ({"path": "s3://lake/t"}, {"path": str(table), "format": "delta"}):
         with pytest.raises(mqstore.UnsupportedError, match="Delta has OPTIMIZE"):
             compact(spark, {"source": {"paths": ["x"]}, "sink": sink})
+
+
+def test_a_batch_that_cannot_be_removed_is_not_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["batch=00000000", "batch=00000001"]
+    for name in (*names, "_compacted"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "_compacted" / "_replaces.json").write_text(json.dumps(names))
+
+    def refuse(path: Path, *, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refuse)
+        with pytest.raises(mqstore.StoreIOError, match=r"remove .*batch=00000000"):
+            compacting._finish(tmp_path)
+    assert (tmp_path / "_compacted").is_dir()
+    compacting._finish(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["batch=00000000-00000001"]
 
 
 def test_a_compaction_that_was_killed_before_its_last_rename_is_finished(tmp_path: Path) -> None:
