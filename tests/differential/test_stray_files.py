@@ -50,7 +50,7 @@ STRAY: list[tuple[str, Any]] = [
     ("!z", ...),
 ]
 BEHIND: list[tuple[str, Any]] = [("lost+found", None), ("zzz", 0), ("zzz", "nowhere")]
-"""What may lie behind the next file, empty, which is then not the last by name."""
+"""Names behind an empty next file, which is then not the last by name."""
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0"])

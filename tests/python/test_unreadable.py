@@ -63,14 +63,20 @@ def run(root: Path, *words: str) -> tuple[int, Any]:
     return code, json.JSONDecoder().raw_decode(out)[0]
 
 
-@pytest.mark.parametrize("refused", REFUSED)
-def test_o5_what_a_user_cannot_read_gets_a_verdict_and_a_cure(place: Path, refused: str) -> None:
-    root = place / f"store{REFUSED.index(refused)}"
+def refusing(place: Path, name: str, refused: str, mode: int) -> tuple[Path, Path]:
+    """A store of the user, and a file or folder of it that is root's."""
+    root = place / name
     shutil.copytree(place / "healthy", root)
     log, index = (min((root / name).iterdir()).name for name in ("commitlog", "index"))
     give(root, UID, GID, 0o755)
     path = root / refused.format(log=log, index=index)
-    give(path, 0, 0, 0o700)
+    give(path, 0, 0, mode)
+    return root, path
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_o5_what_a_user_cannot_read_gets_a_verdict_and_a_cure(place: Path, refused: str) -> None:
+    root, path = refusing(place, f"store{REFUSED.index(refused)}", refused, 0o700)
 
     code, report = run(root, "doctor")
     verdict = report["verdict"]
@@ -96,12 +102,7 @@ def test_o5_what_a_user_cannot_read_gets_a_verdict_and_a_cure(place: Path, refus
 def test_o5_what_a_user_may_read_and_not_write_gets_a_verdict_and_a_cure(
     place: Path, refused: str
 ) -> None:
-    root = place / f"readable{NOT_WRITABLE.index(refused)}"
-    shutil.copytree(place / "healthy", root)
-    log, index = (min((root / name).iterdir()).name for name in ("commitlog", "index"))
-    give(root, UID, GID, 0o755)
-    path = root / refused.format(log=log, index=index)
-    give(path, 0, 0, 0o755)
+    root, path = refusing(place, f"readable{NOT_WRITABLE.index(refused)}", refused, 0o755)
 
     code, report = run(root, "doctor")
     verdict = report["verdict"]
@@ -117,10 +118,12 @@ def test_o5_what_a_user_may_read_and_not_write_gets_a_verdict_and_a_cure(
     assert (code, report["verdict"]["will_start"]) == (0, True), report
 
 
-def test_o5_who_only_looks_at_a_store_needs_no_right_to_write(place: Path) -> None:
-    root = place / "others"
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_o5_who_only_looks_at_a_store_needs_no_right_to_write(place: Path, mode: int) -> None:
+    root = place / f"others{mode}"
     shutil.copytree(place / "healthy", root)
     give(root, 0, 0, 0o755)
+    root.chmod(mode)
     give(root / "config" / "mqstore.json", 0, 0, 0o600)
     _, report = run(root, "doctor")
     assert report["verdict"]["will_start"], report

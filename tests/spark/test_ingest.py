@@ -259,6 +259,19 @@ def test_delta_gets_a_transaction_for_each_table_and_batch(tmp_path: Path) -> No
         ]
 
 
+def test_places_that_no_batch_replaces_may_lie_in_each_other(tmp_path: Path) -> None:
+    lake = str(tmp_path / "t")
+    for sink in (
+        {"checkpoint": f"{lake}-c", "books": f"{lake}-c/_books"},
+        {"checkpoint": f"{lake}/checkpoint", "format": "delta"},
+    ):
+        found = sinks(path=lake, **sink).settings
+        assert {name: getattr(found, name) for name in sink} == sink
+    for sink in ({"checkpoint": f"{lake}/checkpoint"}, {"checkpoint": lake, "format": "delta"}):
+        with pytest.raises(mqstore.ConfigError, match="a place apart from"):
+            sinks(path=lake, **sink)
+
+
 def read(table: Path, *by: str) -> list[dict[str, Any]]:
     names = pa.schema([(name, pa.string()) for name in (*by, "batch")])
     schemes = ds.partitioning(names, flavor="hive")

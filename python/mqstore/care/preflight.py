@@ -172,7 +172,7 @@ def _beside_a_writer(report: PreflightReport, found: DoctorReport) -> PreflightR
     ``doctor`` counts no lost messages then: what is missing may be on its way.
     """
     damage = [f"the store is damaged: {one.title}" for one in found if one.severity == "error"]
-    texts = ["a process writes to the store; stop it, and look again", *damage]
+    texts = ["a process writes to the store; stop it, and check again", *damage]
     notes = [PreflightNote("error", text) for text in texts]
     notes += [replace(note, before=None) for note in report.notes]
     return replace(report, ok=False, notes=tuple(notes), in_use=True)

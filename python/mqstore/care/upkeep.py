@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
+    from mqstore import GroupOffset
     from mqstore.config import ConfigLike
 
 
@@ -312,14 +313,18 @@ def recover(
 def _set_back(path: str | os.PathLike[str], config: ConfigLike) -> Iterator[str]:
     """Says which offsets of groups opening for writing would set back."""
     with suppress(StoreError), mqstore.open(path, config=config) as store:
-        for group, offsets in store.groups().items():
-            for at in offsets:
-                if at.queue_offset > at.max_offset:
-                    yield (
-                        f"group {group} stands at queue offset {at.queue_offset} of queue"
-                        f" {at.queue_id} of topic {at.topic}, beyond the queue's end"
-                        f" {at.max_offset}: it is set back to there"
-                    )
+        for group, at in beyond_ends(store.groups()):
+            yield (
+                f"group {group} stands at queue offset {at.queue_offset} of queue {at.queue_id}"
+                f" of topic {at.topic}, beyond the queue's end {at.max_offset}: it is set back to"
+                " there"
+            )
+
+
+def beyond_ends(groups: Mapping[str, list[GroupOffset]]) -> Iterator[tuple[str, GroupOffset]]:
+    """Offsets beyond their queues' ends, by group: opening for writing sets them back to there."""
+    for group, offsets in sorted(groups.items()):
+        yield from ((group, at) for at in offsets if at.queue_offset > at.max_offset)
 
 
 @checked

@@ -165,7 +165,7 @@ def _finish(folder: Path) -> None:
     first = names[0].removeprefix("batch=").split("-")[0]
     joined = folder / f"batch={first}-{_number(folder / names[-1]):08}"
     if joined.exists():
-        # Of two compactions at once; each has the same rows.
+        # Two compactions at once, before there was a lock, made both; each has the same rows.
         shutil.rmtree(ready)
     else:
         ready.rename(joined)

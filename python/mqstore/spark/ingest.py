@@ -213,7 +213,7 @@ def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
         "table" if "table" in sink else "path": path,
         "checkpoint": checkpoint,
     }
-    _check_apart(places)
+    _check_apart(places, kind)
     return {
         **{name: text for name, text in places.items() if name != "table"},
         "path": path,
@@ -227,8 +227,10 @@ def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def _check_apart(places: Mapping[str, str]) -> None:
+def _check_apart(places: Mapping[str, str], kind: str) -> None:
     """Refuses places of which one lies in another: a batch would replace the other's files."""
+    # Its readers take the files of its log only.
+    beside = {("checkpoint", "path")} if kind == "delta" else set()
     names = {"quarantine", "metrics", "table"} if "table" in places else set()
     real = {
         # A name in the catalog is no folder.
@@ -240,8 +242,9 @@ def _check_apart(places: Mapping[str, str]) -> None:
     for one, other in permutations(places, 2):
         if real[one].is_relative_to(real[other]):
             below = real[one].relative_to(real[other]).parts
-            # Spark passes over such names in a table.
-            if not (other == "path" and below and below[0][0] in "._"):
+            # Spark passes over such names in a table, and has none in a checkpoint.
+            is_hidden = other in {"path", "checkpoint"} and below and below[0][0] in "._"
+            if not (is_hidden or (below and (one, other) in beside)):
                 wanted = f"a place apart from {other}, {places[other]}"
                 raise wrong_setting(f"[sink] {one}", wanted, places[one])
 

@@ -69,7 +69,7 @@ _SHORT_ZONES = {
     "UT": "UTC",
     "VST": "Asia/Ho_Chi_Minh",
 }
-"""What of ``ZoneId.SHORT_IDS`` of Java, which Spark knows, Python's zones lack."""
+"""Names of ``ZoneId.SHORT_IDS`` of Java, which Spark knows, and Python's zones lack."""
 
 
 @dataclass(frozen=True, slots=True)

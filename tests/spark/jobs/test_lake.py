@@ -347,7 +347,7 @@ def test_a_compaction_that_was_killed_before_its_last_rename_is_finished(tmp_pat
     sink = {"path": str(tmp_path / "lake")}
     assert compact(none, {"source": {"paths": ["x"]}, "sink": sink}) == 0
     assert [path.name for path in day.iterdir()] == ["batch=00000000-00000001"]
-    # Of two at once, before there was a lock.
+    # Two at once, before there was a lock, left it.
     (day / "_compacted").mkdir()
     (day / "_compacted" / "_replaces.json").write_text('["batch=00000000", "batch=00000001"]')
     (day / "batch=00000000-00000001" / "part-0").write_text("")

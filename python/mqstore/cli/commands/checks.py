@@ -125,7 +125,7 @@ def _doctor_lines(report: mqstore.DoctorReport) -> Lines:
 
 def _verdict(report: mqstore.DoctorReport) -> Lines:
     if report.in_use:
-        yield "verdict: a process writes to the store; stop it, and look again"
+        yield "verdict: a process writes to the store; stop it, and check again"
         return
     starts = "starts" if report.will_start else "does not start"
     yield f"verdict: RocketMQ {report.release} {starts} on this store"

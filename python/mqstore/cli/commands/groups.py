@@ -16,6 +16,7 @@ import mqstore
 from mqstore._names import is_system_group, is_system_topic, table_names
 from mqstore._native import _keep_config
 from mqstore.care.unread import OFFSET_TABLES, GroupReader
+from mqstore.care.upkeep import beyond_ends
 from mqstore.cli import shared
 from mqstore.cli.names import check_group, check_topics
 from mqstore.cli.options import Parsed, flag, open_to_change, option, read_command
@@ -190,12 +191,11 @@ def _reset(
 def _set_back(committed: dict[str, list[GroupOffset]], rows: list[Row]) -> Iterator[Row]:
     """Yields the other offsets that opening for writing changes, in the form of `reset`."""
     reset_places = {(row["group"], row["topic"], row["queue_id"]) for row in rows}
-    for group, offsets in sorted(committed.items()):
-        for at in offsets:
-            place = (group, at.topic, at.queue_id)
-            if at.queue_offset > at.max_offset and place not in reset_places:
-                places = (*place, at.queue_offset, at.max_offset)
-                yield dict(zip(_PLACE_NAMES, places, strict=True))
+    for group, at in beyond_ends(committed):
+        place = (group, at.topic, at.queue_id)
+        if place not in reset_places:
+            places = (*place, at.queue_offset, at.max_offset)
+            yield dict(zip(_PLACE_NAMES, places, strict=True))
 
 
 Backup: TypeAlias = "dict[tuple[str, str, int], int]"
