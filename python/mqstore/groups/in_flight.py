@@ -241,13 +241,13 @@ class InFlight:
         return dropped
 
     def _fly(self, key: QueueKey, message: StoredMessage, span: Span, after: int) -> StoredMessage:
-        queue = self._open[key]
+        queue, at = self._open[key], message.physical_offset
         queue.place = max(queue.place, after)
         queue.returned.pop(span[0], None)
-        if message.physical_offset in self._late:
-            message = self._again[message.physical_offset] = copy(message)
-        queue.waiting[message.physical_offset] = (*span, _mark(message))
-        self._flight[message.physical_offset] = key
+        if at in self._late:
+            message = self._again[at] = copy(message)
+        queue.waiting[at] = (*span, _mark(message))
+        self._flight[at] = key
         return message
 
     def _queue_of(self, message: StoredMessage) -> QueueKey | None:
@@ -258,13 +258,13 @@ class InFlight:
             return None
         return key if self._open[key].waiting[at][2] == _mark(message) else None
 
-    def _land(self, key: QueueKey, message: StoredMessage) -> None:
-        del self._flight[message.physical_offset]
-        self._again.pop(message.physical_offset, None)
-        self._late.pop(message.physical_offset, None)
+    def _land(self, key: QueueKey, physical_offset: int) -> None:
+        del self._flight[physical_offset]
+        self._again.pop(physical_offset, None)
+        self._late.pop(physical_offset, None)
         queue = self._open[key]
-        del queue.waiting[message.physical_offset]
-        queue.hidden.pop(message.physical_offset, None)
+        del queue.waiting[physical_offset]
+        queue.hidden.pop(physical_offset, None)
         queue.has_progress = True
         self._wake_at(time.monotonic() + _COMMIT_S)
 
@@ -280,8 +280,8 @@ class InFlight:
                 waiting = self._open[key].waiting
                 acks = [(*waiting[at][:2], one.store_timestamp_ms) for at, one in of_queue.items()]
                 self._places.ack(*key, acks)
-                for message in of_queue.values():
-                    self._land(key, message)
+                for physical_offset in of_queue:
+                    self._land(key, physical_offset)
         return list(done)
 
     def _pass(self, messages: Iterable[StoredMessage]) -> None:
@@ -290,7 +290,7 @@ class InFlight:
             for message in messages:
                 key = self._queue_of(message)
                 if key is not None:
-                    self._land(key, message)
+                    self._land(key, message.physical_offset)
                     self._open[key].has_unwritten = True
 
     def skip(self, message: StoredMessage) -> None:
